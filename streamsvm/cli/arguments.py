@@ -73,6 +73,9 @@ class Ingest(shared.Table, shared.Cluster, shared.Memory, shared.Json):
         replace an existing dataset, once the new one is complete
     append
         add the rows to the dataset DEST.zarr, with its layout, scaling and encoding
+    memory : SIZE
+        the most memory that one process may use, such as 2GB or 512MiB (default: half of the machine's for workers, no
+        limit in one process)
     resume
         resume an ingest on workers that was killed or lost its cluster; start from the beginning if nothing is left of
         it
@@ -269,7 +272,22 @@ class Tune(shared.Settings):
     forward = switch()
 
 
-class Predict(shared.ModelFile, shared.Rows, shared.Json):
+class Scored(shared.ModelFile, shared.Rows, shared.Memory, shared.Json):
+    """The rows that a model scores.
+
+    Parameters
+    ----------
+    memory : SIZE
+        the most memory that the process may use, such as 2GB or 512MiB (default: no limit)
+    unknown_features
+        features with numbers beyond those of the model: refuse the rows, or ignore these features, with one warning of
+        their number (default: error)
+    """
+
+    unknown_features = option(choices=("error", "ignore"), default="error")
+
+
+class Predict(Scored):
     """A model and rows -> predictions.
 
     Parameters
@@ -301,7 +319,7 @@ class Predict(shared.ModelFile, shared.Rows, shared.Json):
     columns = option(settings.read_names, action="extend", default=[])
 
 
-class Evaluate(shared.ModelFile, shared.Rows, shared.Json):
+class Evaluate(Scored):
     """Accuracy, ROC area, swapped pairs, NDCG of a model.
 
     Parameters

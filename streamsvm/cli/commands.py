@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from streamsvm.models.model import load
 from streamsvm.numeric.rows import I64
 from streamsvm.options import TrainOptions
 from streamsvm.solvers.options import FeatureOptions
+from streamsvm.system.budget import memory_kept
 from streamsvm.system.errors import InputError, say_count
 from streamsvm.system.files import hide_secrets, is_remote, refuse_inputs
 
@@ -28,7 +30,7 @@ ROWS = re.compile(r"\d{1,18}(-\d{1,18})?(,\d{1,18}(-\d{1,18})?)*")  # row number
 
 def run_ingest(options: argparse.Namespace) -> int:
     """Ingest files into a dataset, on this machine's threads or on workers."""
-    from streamsvm.ingestion.ingest import IngestOptions
+    from streamsvm.ingestion.ingest import IngestOptions, count_bytes
 
     settings.refuse_for_ingest(options)
     began = time.monotonic()
@@ -40,7 +42,9 @@ def run_ingest(options: argparse.Namespace) -> int:
         if options.workers is None and options.scheduler is None:
             from streamsvm.ingestion.readers import ingest
 
-            dataset = ingest(options.sources, options.destination, like=options.like, **how)
+            count = partial(count_bytes, how["columns"], how["options"], is_remote(options.destination))
+            with memory_kept(options.memory, count, ", or use a smaller --chunk-bytes"):
+                dataset = ingest(options.sources, options.destination, like=options.like, **how)
         else:
             from streamsvm.ingestion.on_workers import ingest_on_workers
 
@@ -85,11 +89,13 @@ def parse_rows(text: str, n_rows: int) -> I64:
 
 
 def run_info(options: argparse.Namespace) -> int:
-    """Describe a dataset or a model."""
+    """Describe a dataset, a model, or an unfinished run."""
     if info.is_model(options.data):
         return info.describe_model(options)
     if options.card or options.eval is not None:
         raise InputError(f"{options.data}: --card and --eval are for models: give the folder of a run, or a model file")
+    if (folder := info.find_run(options.data)) is not None:
+        return info.describe_unfinished(options, folder)
     dataset = open_dataset(options.data, options.label)
     about = info.describe(dataset)
     if options.verify:
@@ -120,6 +126,9 @@ def run_features(options: argparse.Namespace) -> int:
     return show(options, about, fill_text("features.txt", **about))
 
 
+PREDICTED = ("overwrite", "probabilities", "row_numbers", "top", "unknown_features")  # the options passed on unchanged
+
+
 def run_predict(options: argparse.Namespace) -> int:
     """Write the predictions of a model."""
     from streamsvm.models.predict import predict
@@ -130,8 +139,9 @@ def run_predict(options: argparse.Namespace) -> int:
         raise InputError("--json has no effect with --out -, which prints the predictions as CSV")
     if not is_remote(options.model) and not is_printed:
         refuse_inputs(options.out, [model_file / "model.npz" if model_file.is_dir() else model_file])
-    asked = {name: getattr(options, name) for name in ("overwrite", "probabilities", "row_numbers", "top")}
+    asked = {name: getattr(options, name) for name in PREDICTED}
     read_as = settings.make_record(Columns, options, index=options.id)
+    asked["memory_bytes"] = options.memory
     asked |= {"columns": tuple(options.columns), "file_format": options.format, "read_as": read_as}
     n_rows = predict(model, options.data, options.out, **asked)
     if is_printed:
@@ -144,7 +154,8 @@ def run_evaluate(options: argparse.Namespace) -> int:
     """Measure a model on labelled rows."""
     if options.curves and not options.json:
         raise InputError("--curves has no effect without --json; `report RUN --eval DATA` draws the curves")
-    scores = evaluate(load(options.model), options.data, settings.make_record(Columns, options), options.format)
+    reading = settings.make_record(Columns, options), options.format, options.unknown_features, options.memory
+    scores = evaluate(load(options.model), options.data, *reading)
     if not options.curves:
         scores.pop("curves", None)
     return show(options, scores, info.format_evaluation(scores))

@@ -18,6 +18,16 @@ from streamsvm.models.model import KernelModel, Model, load
 from streamsvm.numeric.encoding import Encoding, read_encoding
 from streamsvm.numeric.labels import count_labels
 from streamsvm.passes import Progress
+from streamsvm.runs.folder import (
+    CHECKPOINT_FILE,
+    GRID,
+    HISTORY_FILE,
+    MAP_FILE,
+    holds_settings,
+    read_history,
+    read_settings,
+)
+from streamsvm.runs.results import STATUSES
 from streamsvm.system import interrupts
 from streamsvm.system.errors import InputError, IntegrityError, list_few, say_count
 from streamsvm.system.files import is_remote
@@ -149,7 +159,47 @@ def describe_model(options: argparse.Namespace) -> int:
     known = {name: value for name, value in model._list_facts().items() if value is not None}
     width = max(map(len, known))
     lines = [show_text(options.data), *(f"  {name:{width}}  {show_text(value)}" for name, value in known.items())]
-    return show(options, {"path": options.data, "n_features": model.n_features, **model.info}, "\n".join(lines))
+    facts, folder = {"path": options.data, "n_features": model.n_features, **model.info}, find_run(options.data)
+    status = STATUSES.get(str(model.info.get("status")))
+    if folder is not None and status is not None and not status.is_final:
+        way, _ = _find_way(options.data, folder)
+        facts, lines = {**facts, "continue": way}, [*lines, f"{GO_ON}: {show_text(way)}"]
+    return show(options, facts, "\n".join(lines))
+
+
+OF_LAST_STEP = ("passes", "seconds", "objective", "lower_bound", "relative_gap")
+GO_ON = "go on, unless it is still running, with the options of the run"
+
+
+def find_run(path: str) -> Path | None:
+    """Return the folder with the settings of a run: the folder of the grid in this path, or this path; or None."""
+    folders = [] if is_remote(path) else [Path(path) / GRID, Path(path)]
+    return next((folder for folder in folders if holds_settings(folder)), None)
+
+
+def describe_unfinished(options: argparse.Namespace, folder: Path) -> int:
+    """Print what a run is that has no model yet, its last step, and how to go on; return the exit status 0."""
+    if options.verify or options.label is not None:
+        raise InputError(f"{options.data}: an unfinished run; --verify and --label are for datasets")
+    settings, (way, resumes) = read_settings(folder), _find_way(options.data, folder)
+    steps = read_history(folder) if (folder / HISTORY_FILE).exists() else []
+    last = {name: steps[-1].get(name) for name in OF_LAST_STEP} if steps else {}
+    told = {name: settings.get(name) for name in ("data", "solver", "C")} | {"steps": len(steps) or None, **last}
+    kept = "its checkpoint is kept" if resumes else "there is no checkpoint yet, so it starts again"
+    shown = {name: value for name, value in told.items() if value is not None}
+    lines = [f"{show_text(options.data)}: a run that has not ended; {kept}"]
+    lines += [f"  {name:13}  {show_text(value)}" for name, value in shown.items()]
+    lines.append(f"{GO_ON}: {show_text(way)}")
+    facts = {"path": options.data, "status": "unfinished", **shown, "resumable": resumes, "continue": way}
+    return show(options, facts, "\n".join(lines))
+
+
+def _find_way(path: str, folder: Path) -> tuple[str, bool]:
+    """Return the command that goes on with a run, and whether it resumes from a checkpoint."""
+    command, data = "train" if folder == Path(path) else "tune", read_settings(folder).get("data")
+    kept = (CHECKPOINT_FILE, f"*/{CHECKPOINT_FILE}", MAP_FILE)
+    resumes = any(any(folder.glob(name)) for name in kept)
+    return f"streamsvm {command} {data} --out {path}{' --resume' if resumes else ''}", resumes
 
 
 MOST_WEIGHTS = 10

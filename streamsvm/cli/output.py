@@ -18,7 +18,9 @@ from streamsvm.system.machine import format_bytes
 
 STREAMS = ("stdin", "stdout", "stderr")  # in the order of their file descriptors
 RUN_FILES = ("settings.json", "history.jsonl", "checkpoint.npz", "model.npz", "result.json")  # never overwritten
-CHECKPOINTS = {"train": "checkpoint.npz", "tune": "grid/*/checkpoint.npz"}  # within the folder of the run
+# within the folder of the run; map.npz holds the finished passes that find a feature map
+CHECKPOINTS = {"train": ("checkpoint.npz", "map.npz"), "tune": ("grid/*/checkpoint.npz", "grid/map.npz")}
+NO_CHECKPOINT = "there is no checkpoint yet, since no step was complete: the same command starts again"
 
 
 def show(options: argparse.Namespace, facts: Mapping[str, Any], text: str) -> int:
@@ -113,7 +115,8 @@ def describe_remains(options: argparse.Namespace) -> str:
     """Describe what an interrupted command leaves behind, as part of a sentence."""
     resume = "continue with the same command and --resume"
     if options.command == "tune" or (options.command == "train" and not options.plan):
-        return resume
+        _, exists = _find_checkpoint(options)
+        return resume if exists else NO_CHECKPOINT
     kept = _describe_passes(options)
     return f"{resume} ({kept})" if kept else "nothing was left behind"
 
@@ -150,7 +153,7 @@ def _find_checkpoint(options: argparse.Namespace) -> tuple[str | Path, bool]:
         from streamsvm.data.remote.objects import RemoteFolder
 
         return options.out, "checkpoint.npz" in RemoteFolder(options.out).list_names()
-    return options.out, any(options.out.glob(CHECKPOINTS[options.command]))
+    return options.out, any(any(options.out.glob(name)) for name in CHECKPOINTS[options.command])
 
 
 def read_run_file(file: Path, parse: Callable[[str], Any] = json.loads) -> Any:

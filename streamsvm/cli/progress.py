@@ -16,6 +16,7 @@ from streamsvm.system.machine import format_bytes
 
 if TYPE_CHECKING:
     from streamsvm.runs.results import Event
+    from streamsvm.system.reading import Reading
 
 PLAIN_SECONDS = 5.0  # between two plain lines
 LIVE_SECONDS = 0.1  # between two updates of the line on a terminal
@@ -33,10 +34,22 @@ class Line(AbstractContextManager["Line"]):
     def show(self, text: str) -> None:
         """Print the text if the interval has passed; otherwise keep it for the end."""
         self._waiting = text
-        now = time.monotonic()
-        if now - self._shown_at >= (LIVE_SECONDS if self.live else PLAIN_SECONDS):
-            self._shown_at = now
+        if self._is_due():
             self._print()
+
+    def show_passing(self, text: str) -> None:
+        """Print the text if the interval has passed; otherwise drop it."""
+        if self._is_due():
+            self._waiting, kept = text, self._waiting
+            self._print()
+            self._waiting = kept
+
+    def _is_due(self) -> bool:
+        now = time.monotonic()
+        is_due = now - self._shown_at >= (LIVE_SECONDS if self.live else PLAIN_SECONDS)
+        if is_due:
+            self._shown_at = now
+        return is_due
 
     def __exit__(self, *_: object) -> None:
         """Print the pending text, and end the line."""
@@ -96,9 +109,20 @@ class RowCounter:
 class Display:
     """A display of a training's passes, gap, time left, speed and memory."""
 
-    def __init__(self, n_rows: int, data_bytes: int, tol: float, line: Line) -> None:
-        self.n_rows, self.data_bytes, self.tol, self.line = n_rows, data_bytes, tol, line
+    def __init__(self, n_rows: int, data_bytes: int, tol: float, line: Line | None = None) -> None:
+        self.n_rows, self.data_bytes, self.tol, self.line = n_rows, data_bytes, tol, line or Line()
         self._earlier: list[tuple[float, float]] = []
+        self._reading: Reading | None = None
+        self._step = ""  # the last step
+
+    def show_reading(self, reading: Reading) -> None:
+        """Show the progress within a pass."""
+        self._reading = reading
+        self.line.show_passing(f"{reading.describe()}{self._step}")
+
+    def describe_reading(self) -> str:
+        """Return the progress within the current pass; "" between passes."""
+        return "" if self._reading is None else self._reading.describe()
 
     def show(self, event: Event) -> None:
         """Show a step."""
@@ -112,6 +136,7 @@ class Display:
             shown = f"objective about {step['objective']:.4g}  {say_count(step['n_support_vectors'], 'support vector')}"
         if "eval_score" in step:
             shown += f"  held-out {step['eval_score']:.4g}"
+        self._step = f"; pass {step['passes']} ended: {shown}"
         rows = step.get("rows", self.n_rows * step["passes"])
         rows_s, mb_s = rows / seconds, rows * self.data_bytes / self.n_rows / seconds / 1e6
         self.line.show(

@@ -184,7 +184,7 @@ def refuse_for_features(options: argparse.Namespace, kernel: str) -> None:
 def refuse_for_ingest(options: argparse.Namespace) -> None:
     """Raise InputError for an option of `ingest` that has no effect because workers are, or are not, used."""
     if options.workers is None and options.scheduler is None:
-        _refuse(options, ["memory", "resume"], "in one process", "use --workers or --scheduler")
+        _refuse(options, ["resume"], "in one process", "use --workers or --scheduler")
     else:
         _refuse(options, ["append", "like"], "with --workers or --scheduler", "ingest in one process")
     _refuse_for_engine(options)

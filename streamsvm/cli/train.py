@@ -38,6 +38,7 @@ from streamsvm.runs.update import train_from
 from streamsvm.solvers.set_up import settle_task
 from streamsvm.system.errors import InputError, NeedsOptionError
 from streamsvm.system.files import hide_secrets, is_remote, write_atomically
+from streamsvm.system.reading import shown
 
 CACHE = ".cache.zarr"  # the ending of the dataset's name
 
@@ -54,15 +55,18 @@ def run_train(options: argparse.Namespace) -> int:
         also = {"keep_dual": options.keep_dual, "probabilities": options.probabilities}
         plan = plan_rows(dataset, read_map(options), settings, **also)
         return show(options, plan.as_json(), format_plan(plan))
+    display = Display(dataset.n_rows, dataset.nbytes, settings.tol)
     if options.live is None:
-        return _train_on(dataset, settings, options)
-    from streamsvm.cli.reports.report import serve_page
+        return _train_on(dataset, settings, options, display)
+    from streamsvm.cli.reports.report import serve_page, write_report
 
     if is_remote(options.out):
         raise InputError(f"{hide_secrets(options.out)}: --live shows a run on a local disk; choose a local --out")
-    with serve_page(options.out, options.live) as address:
+    with serve_page(options.out, options.live, display.describe_reading) as address:
         print(f"the run is shown on {address} until it ends", file=sys.stderr, flush=True)
-        return _train_on(dataset, settings, options)
+        status = _train_on(dataset, settings, options, display)
+        print(f"its page stays in {write_report([options.out])}", file=sys.stderr)
+    return status
 
 
 def format_plan(plan: Plan) -> str:
@@ -84,7 +88,7 @@ def run_tune(options: argparse.Namespace) -> int:
     folder = options.out, options.resume, options.overwrite
     costs = options.C or ((1.0,) if find_problem(options.task).has_nu else ())
     how: dict[str, Any] = {"others": axes, "forward": options.forward, "probabilities": options.probabilities}
-    with Line() as line:
+    with Line() as line, shown(lambda reading: line.show_passing(reading.describe())):
         how["progress"], report = partial(show_grid, line), RowCounter(line).add
         with open_rows(dataset, read_map(options), settings, *folder, report=report, for_grid=True) as rows:
             given = how | rows.arguments
@@ -171,14 +175,14 @@ def _report_queries(dataset: Dataset, settings: TrainOptions) -> None:
         print(f"{dataset.name}: {unread} rows of each query", file=sys.stderr)
 
 
-def _train_on(dataset: Dataset, settings: TrainOptions, options: argparse.Namespace) -> int:
+def _train_on(dataset: Dataset, settings: TrainOptions, options: argparse.Namespace, display: Display) -> int:
     way, is_update = options.probabilities, _is_update(options)
     require_folds(settings, way)
     _refuse_together(options)
     report_missing_checkpoint(options)
     map_and_run = read_map(options), settings, options.out, options.resume, options.overwrite
-    with Line() as line:
-        listener, report = Display(dataset.n_rows, dataset.nbytes, settings.tol, line).show, RowCounter(line).add
+    with display.line as line, shown(display.show_reading):
+        listener, report = display.show, RowCounter(line).add
         eval_set = EvalSet(open_dataset(options.eval), options.patience) if options.eval else None
         with open_rows(dataset, *map_and_run, keep_dual=options.keep_dual, report=report) as rows:
             kept = {"keep_dual": options.keep_dual, "eval_set": eval_set}

@@ -12,6 +12,7 @@ from streamsvm.data.store.chunks import VERIFYING
 from streamsvm.numeric.compilation import Arithmetic
 from streamsvm.numeric.rows import Rows
 from streamsvm.passes import Scan, Take, Walk
+from streamsvm.system.reading import Reading
 
 T = TypeVar("T")
 
@@ -57,6 +58,7 @@ class Costs:
 
     report: a function that is called with the number of rows of each group of chunks as soon as the group is done. An
     engine of worker processes calls it every few seconds, with the number of rows added since the last call.
+    reading: the current read.
     """
 
     read_bytes: int = 0
@@ -64,6 +66,7 @@ class Costs:
     peaks: dict[int, int] = field(default_factory=dict)
     seconds: TaskSeconds = field(default_factory=TaskSeconds)
     report: Callable[[int], None] | None = None
+    reading: Reading | None = None
 
     def __add__(self, other: Costs) -> Costs:
         """Return the sum of both, without `report`."""
@@ -78,8 +81,14 @@ class Costs:
             self.peaks[pid] = max(peak, self.peaks.get(pid, 0))
         return self
 
+    def begin_read(self, n_rows: int) -> None:
+        """Begin to count the rows of a read."""
+        self.reading = Reading(n_rows)
+
     def report_rows(self, n_rows: int) -> None:
         """Report rows that a task has read."""
+        if self.reading is not None:
+            self.reading.add(n_rows)
         if self.report is not None:
             self.report(n_rows)
 

@@ -62,6 +62,7 @@ class SerialEngine:
 
     def _list_tasks(self, groups: list[range], scan: Scan, is_stopped: Callable[[], bool]) -> list[Task]:
         """Return the task of each group of chunks."""
+        self.costs.begin_read(self.source.n_rows)
         source, kept, listed = self.source, (self._find_cache(), self.row_states), list[Task]()
         scratch = tasks.plan_scratch(self.scratch, source, self.pin_bytes)
         for group in groups:
@@ -72,7 +73,9 @@ class SerialEngine:
     def _list_walks(self, walk: Walk, is_stopped: Callable[[], bool] = lambda: False) -> list[Task]:
         """Return the task of each walk."""
         source, cache, passes = self.source, self._find_cache(), zip(walk.carries, walk.orders, strict=True)
-        return [partial(tasks.run_walk, source, walk.step, carry, order, cache, is_stopped) for carry, order in passes]
+        self.costs.begin_read(tasks.count_walked(source, walk))
+        how = cache, is_stopped, self.costs.report_rows
+        return [partial(tasks.run_walk, source, walk.step, carry, order, *how) for carry, order in passes]
 
     def _find_cache(self) -> tasks.ChunkCache:
         return self.caches.setdefault(self.source.fingerprint, tasks.ChunkCache(self.pin_bytes))

@@ -20,6 +20,7 @@ from streamsvm.engines.local import ThreadedEngine
 from streamsvm.engines.row_states import add_overhead
 from streamsvm.options import TrainOptions
 from streamsvm.passes import MemoryNeed
+from streamsvm.system.budget import SLACK_BYTES
 from streamsvm.system.errors import MemoryBudgetError
 from streamsvm.system.machine import (
     default_budget_bytes,
@@ -37,7 +38,6 @@ else:
     Client = Any  # a name for annotations; runs on threads do without distributed
 
 VARYING_BYTES = 1 << 20  # the memory of interpreter and libraries may differ by this much between two processes
-SLACK_BYTES = 48 << 20  # memory for garbage between two collections, the stacks of threads, and messages in flight
 REMEDY = "use fewer --threads (n_jobs=... in Python), or ingest with a smaller --chunk-bytes"
 
 

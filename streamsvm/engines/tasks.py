@@ -27,7 +27,7 @@ from streamsvm.data.store.shared_files import ScratchWriter, read_scratch
 from streamsvm.engines.engine import Costs, Partial
 from streamsvm.engines.row_states import TileState, TileStates, add_overhead, join_tiles
 from streamsvm.numeric.rows import F64, Rows, join_rows, make_all_writable
-from streamsvm.passes import Order, Scan, WalkStep
+from streamsvm.passes import Order, Scan, Walk, WalkStep
 from streamsvm.system import deadline
 from streamsvm.system.machine import peak_bytes
 
@@ -176,6 +176,12 @@ def row_range(source: RowSource, chunks: Sequence[int]) -> range:
     return range(int(source.chunk_starts[chunks[0]]), int(source.chunk_starts[chunks[-1] + 1]))
 
 
+def count_walked(source: RowSource, walk: Walk) -> int:
+    """Return the number of rows that the walks visit; a row counts for each visit."""
+    sizes = np.diff(source.chunk_starts)
+    return int(sum(sizes[list(some)].sum() for order in walk.orders for some in order))
+
+
 def slice_by_row(source: RowSource, chunks: range, by_row: Sequence[np.ndarray]) -> tuple[Any, ...]:
     """Return the entries of per-row vectors for the rows of these chunks."""
     rows = row_range(source, chunks)
@@ -245,9 +251,18 @@ def bytes_to_read(source: RowSource, chunks: Sequence[int], pins: ChunkCache) ->
 
 
 def run_walk(
-    source: RowSource, step: WalkStep, carry: Any, order: Order, pins: ChunkCache, is_stopped: Callable[[], bool]
+    source: RowSource,
+    step: WalkStep,
+    carry: Any,
+    order: Order,
+    pins: ChunkCache,
+    is_stopped: Callable[[], bool],
+    report: Callable[[int], None] = lambda _: None,
 ) -> Partial:
-    """Carry out one walk, while a thread reads the next group. The walk ends early once `is_stopped` returns True."""
+    """Carry out one walk, while a thread reads the next group. The walk ends early once `is_stopped` returns True.
+
+    report: a function that is called with the number of rows of each group once the walk has visited it.
+    """
     found = Partial(carry)
     costs = found.costs
     with unjoined_pool(1, "read") as reader:
@@ -259,6 +274,7 @@ def run_walk(
             for found.totals in step(found.totals, rows):  # noqa: B020  each step starts from the last carry
                 if is_stopped():
                     break
+            report(rows.n_rows)
             del rows
     costs.peaks[os.getpid()] = peak_bytes()
     return found

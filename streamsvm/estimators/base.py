@@ -39,6 +39,7 @@ from streamsvm.system.docstrings import Documented, join_sections, split_section
 from streamsvm.system.errors import InputError
 from streamsvm.system.interrupts import caught
 from streamsvm.system.machine import parse_bytes
+from streamsvm.system.reading import shown
 
 MOST_THREADS = 1 << 16
 STORED_PIECE_BYTES = 8 << 20  # the bytes of rows in Zarr or HDF5 that are scored at a time
@@ -195,7 +196,8 @@ class BaseSVM(Parameters, CallbackSupportMixin, BaseEstimator):  # type: ignore[
             require_weights(sum_weights(source))
             inputs.warn_about_queries(source, options.task)
             listener = FitListener(self, self._list_given(X), y, {"sample_weight": sample_weight, "qid": qid})
-            result = self._train_rows(source, options, way, listener)
+            with shown(listener.show_reading):
+                result = self._train_rows(source, options, way, listener)
         if result.status == "interrupted":
             raise KeyboardInterrupt(f"the checkpoint is in {self.checkpoint}: call fit again to continue")
         listener.end(result.model)

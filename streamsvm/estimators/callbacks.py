@@ -6,6 +6,7 @@ A fit is a task of scikit-learn's callbacks (`sklearn.callback`, scikit-learn 1.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from typing import Any
 
 from streamsvm.runs.results import Event
 from streamsvm.system.errors import InputError
+from streamsvm.system.reading import Reading
 
 __all__ = ["CallbackSupportMixin", "FitListener", "StepFunction", "to_callback", "with_callbacks"]
 
@@ -28,6 +30,7 @@ except ImportError:  # scikit-learn before 1.9 has no callbacks
 
 
 LOGGER = logging.getLogger("streamsvm")
+READING_SECONDS = 5.0  # between two lines within passes
 
 
 @dataclass(frozen=True)
@@ -81,6 +84,7 @@ class FitListener:
         self.data["metadata"] = {name: values for name, values in metadata.items() if values is not None} or None
         self.fit: Any = None
         self.step: Any = None
+        self._shown_at = time.monotonic()
         callbacks = getattr(estimator, "_skl_callbacks", [])
         self.functions = [each.function for each in callbacks if isinstance(each, StepFunction)]
         if len(callbacks) > len(self.functions) or hasattr(estimator, "_parent_callback_ctx"):
@@ -100,6 +104,15 @@ class FitListener:
         for function in self.functions:
             function(dict(line))
         return self.fit is not None and self._end_step(event)
+
+    def show_reading(self, reading: Reading) -> None:
+        """Log the progress within a pass at intervals, and print it if the estimator is verbose."""
+        if (now := time.monotonic()) - self._shown_at >= READING_SECONDS:
+            self._shown_at = now
+            message = f"[{type(self.estimator).__name__}] {reading.describe()}"
+            LOGGER.info("%s", message)
+            if getattr(self.estimator, "verbose", 0):
+                print(message)
 
     def end(self, model: Any) -> None:
         """Report the end of the fit and its model to scikit-learn's callbacks."""

@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamsvm.data.open import open_dataset
+from streamsvm.data.remote.files import AHEAD_BYTES, PUT_BYTES
 from streamsvm.data.rows.source import LabelLists, SourceRows
 from streamsvm.data.sources.text import work_ahead
 from streamsvm.data.store.dataset import Dataset
@@ -28,8 +29,9 @@ from streamsvm.data.store.destination import Upload, open_destination
 from streamsvm.data.store.layouts import check_targets
 from streamsvm.data.store.manifest import ENCODING, LABEL_COLUMN, QID_COLUMN
 from streamsvm.data.tables.checks import parse_number, show_text
-from streamsvm.ingestion.segments import Spill, SpilledRows
-from streamsvm.ingestion.write import CODECS, DatasetWriter, Shape
+from streamsvm.data.tables.columns import Columns
+from streamsvm.ingestion.segments import RUN_BYTES, Spill, SpilledRows
+from streamsvm.ingestion.write import CODECS, LARGEST_CHUNK_BYTES, DatasetWriter, Shape
 from streamsvm.numeric import stored_types
 from streamsvm.numeric.encoding import Encoding
 from streamsvm.numeric.rows import CsrRows, Matrix, Rows, count_nonzeros, drop_zeros, permute_rows, permute_to_dense
@@ -285,6 +287,18 @@ def check_options(options: IngestOptions) -> None:
             raise InputError(f"{name} {value}: a whole number of at least {least} is expected")
     if options.shard_bytes and options.codec != "crc32c":
         raise InputError(f"--shard-bytes (shard_bytes) needs raw chunks, but {options.codec} compresses chunks")
+
+
+SCALED_BYTES = 72  # for each hashed feature: five statistics, two sums of a piece, and offset and factor, in float64
+IN_READING_BYTES = 48 << 20  # a block of text and what is made of it, in a thread
+
+
+def count_bytes(columns: Columns, options: IngestOptions, to_store: bool, threads: int = 1) -> int:
+    """Return the memory that a process needs to ingest with some threads. to_store: whether into an object store."""
+    chunk_bytes = options.chunk_bytes or LARGEST_CHUNK_BYTES
+    scaled = 0 if columns.hash_bits is None or options.scale == "none" else SCALED_BYTES << columns.hash_bits
+    read = (threads - 1) * IN_READING_BYTES
+    return 5 * RUN_BYTES + 3 * chunk_bytes + to_store * 2 * (AHEAD_BYTES + PUT_BYTES) + scaled + read
 
 
 def prepare_rows(

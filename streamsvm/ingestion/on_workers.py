@@ -27,7 +27,7 @@ import numpy as np
 
 from streamsvm import __version__
 from streamsvm.data.open import open_dataset
-from streamsvm.data.remote.files import AHEAD_BYTES, PUT_BYTES, find_state
+from streamsvm.data.remote.files import find_state
 from streamsvm.data.rows.source import SourceRows
 from streamsvm.data.sources.formats import guess_format
 from streamsvm.data.sources.parsing import ROWS, compile_parser
@@ -43,7 +43,7 @@ from streamsvm.ingestion.ingest import IngestOptions, Report, Survey
 from streamsvm.ingestion.readers import encode_as, guess_bytes, join_names, list_files, open_codes
 from streamsvm.ingestion.segments import RUN_BYTES, Run, Segments, list_runs
 from streamsvm.ingestion.tasks import Source, Stretch, spool_stretch, write_range
-from streamsvm.ingestion.write import LARGEST_CHUNK_BYTES, DatasetWriter, MapTasks
+from streamsvm.ingestion.write import DatasetWriter, MapTasks
 from streamsvm.numeric.encoding import Encoding
 from streamsvm.numeric.stored_types import FeatureStatistics
 from streamsvm.system.errors import InputError, ReadError
@@ -165,7 +165,6 @@ def _assign_runs(plan: tasks.Plan, runs: list[Run]) -> list[tuple[Any, ...]]:
 
 
 REMEDY = "or use a smaller --chunk-bytes"
-SCALED_BYTES = 72  # for each hashed feature: five statistics, two sums of a piece, and offset and factor, in float64
 
 
 def ingest_on_workers(
@@ -236,7 +235,7 @@ def ingest_on_workers(
         _new_place(destination, options.overwrite, record) as (place, scratch),
         open_workers(
             load=partial(compile_parser, kind, ROWS, *["hash"] * (columns.hash_bits is not None)),
-            need_bytes=_count_bytes(columns, options, is_remote(destination)),
+            need_bytes=ingest.count_bytes(columns, options, is_remote(destination)),
             budget_bytes=memory_bytes,
             workers=workers,
             scheduler=scheduler,
@@ -250,13 +249,6 @@ def ingest_on_workers(
         source, survey, written = _read(map_tasks, source, paths, columns, first, report)
         write_on_workers(map_tasks, source, survey, written, place)
     return open_dataset(destination)
-
-
-def _count_bytes(columns: Columns, options: IngestOptions, to_store: bool) -> int:
-    """Return the memory that a worker needs, in bytes. to_store: whether it writes to an object store."""
-    chunk_bytes = max(LARGEST_CHUNK_BYTES, options.chunk_bytes or 0)
-    scaled = 0 if columns.hash_bits is None or options.scale == "none" else SCALED_BYTES << columns.hash_bits
-    return 5 * RUN_BYTES + 3 * chunk_bytes + to_store * 2 * (AHEAD_BYTES + PUT_BYTES) + scaled
 
 
 def _read(

@@ -23,7 +23,8 @@ from streamsvm.models.calibration import CALIBRATIONS, find_calibration, share_o
 from streamsvm.models.model import Model
 from streamsvm.numeric.rows import F64
 from streamsvm.problems.problem import Scored
-from streamsvm.system.errors import InputError
+from streamsvm.system.errors import InputError, MemoryBudgetError
+from streamsvm.system.machine import format_bytes, resident_bytes
 
 if TYPE_CHECKING:
     from streamsvm.models.score import Data
@@ -59,6 +60,7 @@ def find_probabilities(model: Model, scores: F64) -> F64:
 
 
 BY_NAME = Columns()  # labels and query ids are in the columns with these names
+MEASURED_BYTES = 160  # of each row: its score and label, concatenated, and what areas and curves take
 BINS = 10  # bins of equal width
 LEAST = float(np.finfo(np.float64).eps)  # a probability of 0 has no logarithm
 
@@ -116,7 +118,14 @@ class Reliability:
         return {"brier_score": self.brier / n, "log_loss": self.log_loss / n, "reliability": curve}
 
 
-def evaluate(model: Model, data: Data, read_as: Columns = BY_NAME, file_format: str | None = None) -> dict[str, Any]:
+def evaluate(
+    model: Model,
+    data: Data,
+    read_as: Columns = BY_NAME,
+    file_format: str | None = None,
+    unknown_features: str = "error",
+    memory_bytes: int | None = None,
+) -> dict[str, Any]:
     """Measure a model on labelled rows, which are read chunk by chunk. Every row counts once, whatever its weight.
 
     The scores take 12 bytes per row for two classes, and 24 bytes for a ranking; they take twice as much while they are
@@ -132,6 +141,10 @@ def evaluate(model: Model, data: Data, read_as: Columns = BY_NAME, file_format: 
         in training, if any), and the syntax of CSV.
     file_format : str, optional
         The format of a file; by default its name decides.
+    unknown_features : {"error", "ignore"}
+        See `predict`.
+    memory_bytes : int, optional
+        See `predict`. The rows of a file are not counted beforehand, so their measures are projected as they are read.
 
     Returns
     -------
@@ -155,17 +168,23 @@ def evaluate(model: Model, data: Data, read_as: Columns = BY_NAME, file_format: 
     InputError
         If the rows have no labels or only labels that the model does not know, or if the rows do not suit the model.
     """
-    from streamsvm.models.score import recall_column, score  # loads Zarr, which probabilities do without
+    from streamsvm.models.score import (  # loads Zarr, which probabilities do without
+        memory_kept_for,
+        recall_column,
+        score,
+    )
 
     label = read_as.label or recall_column(model, "label", data, file_format)
     read_as = replace(read_as, label=label, qid=read_as.qid or recall_column(model, "qid", data, file_format))
-    parts = score(model, data, model.problem.needs_labels, file_format, read_as)
-    problem = model.problem
-    if not (problem.predicts_labels and has_probabilities(model)):
-        measured = problem.evaluate(parts, model.classes)
-    else:
+    parts = score(model, data, model.problem.needs_labels, file_format, read_as, unknown_features)
+    problem, reliability = model.problem, None
+    if problem.predicts_labels and has_probabilities(model):
         reliability = Reliability()
-        measured = problem.evaluate(reliability.watch(model, parts), model.classes)
+        parts = reliability.watch(model, parts)
+    row_bytes = 0 if len(model.classes) > 2 and problem.predicts_labels else MEASURED_BYTES
+    with memory_kept_for(model, data, file_format, memory_bytes, row_bytes):
+        measured = problem.evaluate(_watch_memory(parts, memory_bytes, row_bytes), model.classes)
+    if reliability is not None:
         measured = {**measured, **reliability.as_json()}
     if problem.needs_labels and 0 < measured["n_rows"] == measured.get("unknown_labels"):
         name = data if isinstance(data, str | Path) else data.name
@@ -175,6 +194,21 @@ def evaluate(model: Model, data: Data, read_as: Columns = BY_NAME, file_format: 
             "and are these rows of the same kind as the training rows?"
         )
     return measured
+
+
+def _watch_memory(parts: Iterator[Scored], memory_bytes: int | None, row_bytes: int) -> Iterator[Scored]:
+    """Yield the parts unchanged. Raises MemoryBudgetError once measures of the rows so far would take too much."""
+    held, n_rows = resident_bytes(), 0
+    for part in parts:
+        n_rows += len(part.scores)
+        if memory_bytes is not None and held + row_bytes * n_rows > memory_bytes:
+            needed = format_bytes(held + row_bytes * n_rows)
+            raise MemoryBudgetError(
+                f"the measures of the first {n_rows:,} rows alone need {needed}, but the limit is "
+                f"{format_bytes(memory_bytes)}: raise --memory, or measure the model on fewer rows",
+                held + row_bytes * n_rows,
+            )
+        yield part
 
 
 def judge_weighted_rows(model: Model, data: Data, judge: Callable[[Scored], Any]) -> tuple[Any, F64] | None:

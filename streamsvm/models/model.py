@@ -123,9 +123,9 @@ class SavedModel(Shown, ABC):
     ) -> Scorer:
         """Return a function that computes f for rows of n_features features with this scaling (None: raw rows).
 
-        features: the map that produced the rows, or None for raw rows. Sparse rows may have more or fewer features than
-        the model; features missing on either side count as 0. Dense rows must have as many features as the model.
-        Raises InputError for unsuitable rows.
+        features: the map that produced the rows, or None for raw rows. Sparse rows may have fewer features than the
+        model; the others count as 0. Dense rows must have as many features as the model. Raises InputError for
+        unsuitable rows.
         """
         if self.features is None and features is None:
             return refuse_overflow(self._score_rows(n_features, scaling, sparse))
@@ -226,14 +226,13 @@ class LinearModel(SavedModel):
 
     def _score_rows(self, n_features: int, scaling: Scaling | None, sparse: bool) -> Scorer:
         """Return a function that computes f for rows in the space of the training rows, after any map."""
-        known = min(n_features, self.n_trained) if sparse else n_features
-        w, b = self.weights(known, scaling, sparse)
         rescale = make_rescaling(n_features, scaling, sparse, self.n_trained, self.scaling)
+        w, b = self.weights(n_features, scaling, sparse)
 
         def score(X: Matrix) -> F64:
             if self.scaling is not None and not isinstance(X, CsrRows) and X.dtype == np.float64:
                 return self._score_rows(self.n_trained, self.scaling, False)(rescale(X))
-            rows = X.keep_features(known) if isinstance(X, CsrRows) else X
+            rows = X.keep_features(n_features) if isinstance(X, CsrRows) else X
             return compute_scores(rows, w) + b if w.ndim > 1 else compute_scores(rows, w[None, :])[:, 0] + b
 
         return score

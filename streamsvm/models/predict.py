@@ -24,7 +24,7 @@ from streamsvm.data.tables.columns import Columns
 from streamsvm.data.tables.written import ParquetOutput, write_cell
 from streamsvm.models.evaluate import find_probabilities, require_probabilities
 from streamsvm.models.model import Model
-from streamsvm.models.score import AS_IT_IS, Data, score
+from streamsvm.models.score import AS_IT_IS, UNKNOWN_FEATURES, Data, memory_kept_for, score
 from streamsvm.problems.classification import choose, choose_labels
 from streamsvm.problems.problem import Scored
 from streamsvm.system.errors import InputError, say_count
@@ -43,6 +43,8 @@ def predict(
     row_numbers: bool = False,
     top: int | None = None,
     columns: Sequence[str] = (),
+    unknown_features: str = UNKNOWN_FEATURES[0],
+    memory_bytes: int | None = None,
 ) -> int:
     """Write the predicted label and the score of every row to a file, wholly or not at all.
 
@@ -75,6 +77,11 @@ def predict(
     columns : sequence of str, optional
         The columns to write, in this order: "row", "name", "label", "score" and "probability" stand for all columns of
         a kind, and "score a" for the score of class a. A .npy file holds one array. By default all columns are written.
+    unknown_features : {"error", "ignore"}
+        Whether rows with more features than the model has are refused, or the others are ignored, with one warning of
+        their number.
+    memory_bytes : int, optional
+        The most memory that this process may use. Fewer threads work if necessary. By default there is no limit.
 
     Returns
     -------
@@ -85,13 +92,17 @@ def predict(
     ------
     InputError
         If the rows do not suit the model, or if the file cannot be written.
+    MemoryBudgetError
+        If the projected memory exceeds memory_bytes. It is raised before any row is read.
     """
     made = Predictions(model, probabilities, top, row_numbers, tuple(columns))
     if isinstance(data, str | Path) and str(out) != STANDARD_OUTPUT:
         refuse_inputs(out, [data])
     made.check()
     write = choose_writer(made, out, overwrite)
-    write(made.predict(score(model, data, False, file_format, replace(read_as, read_label=False))))
+    read_as = replace(read_as, read_label=False)
+    with memory_kept_for(model, data, file_format, memory_bytes):
+        write(made.predict(score(model, data, False, file_format, read_as, unknown_features)))
     return made.n_rows
 
 

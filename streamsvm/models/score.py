@@ -2,40 +2,66 @@
 
 from __future__ import annotations
 
+import logging
+import math
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from streamsvm.data.open import open_dataset
-from streamsvm.data.rows.source import LabelLists, RowSource, SourceRows
+from streamsvm.data.rows.source import TILE_BYTES, LabelLists, RowSource, SourceRows
+from streamsvm.data.rows.views import RowTransform, View
 from streamsvm.data.sources.formats import find_format, guess_format, has_known_ending
 from streamsvm.data.tables.columns import Columns
-from streamsvm.ingestion.readers import choose_label_kind, is_folder_of_files, list_files, open_files, open_frame
+from streamsvm.ingestion.readers import (
+    choose_label_kind,
+    guess_bytes,
+    is_folder_of_files,
+    list_files,
+    open_files,
+    open_frame,
+)
 from streamsvm.models.model import Model
 from streamsvm.models.score_rows import compile_scores, score_ahead, score_chunks
-from streamsvm.numeric.rows import CsrRows, Matrix
+from streamsvm.numeric.rows import CsrRows, Matrix, Rows
 from streamsvm.numeric.stored_types import as_matrix, round_features
 from streamsvm.problems.problem import Scored
-from streamsvm.system.errors import InputError
+from streamsvm.system.budget import memory_kept
+from streamsvm.system.errors import InputError, require_known, say_count
 from streamsvm.system.files import is_remote
 from streamsvm.system.machine import default_threads
 
 Data = str | Path | RowSource  # the path or URL of rows, or a dataset
 AS_IT_IS = Columns(read_label=False)
 OF_FILES = ("qid", "header", "sep", "index", "decimal")  # columns and syntax of files, without effect on a dataset
+UNKNOWN_FEATURES = ("error", "ignore")  # the ways to treat features with numbers beyond those of the model
+LOGGER = logging.getLogger("streamsvm")
 TEXT_OF_LISTS = "svmlight"  # in this format, labels are read as lists if the model was trained on sets of labels
 
 
 def score(
-    model: Model, data: Data, need_labels: bool = False, file_format: str | None = None, columns: Columns = AS_IT_IS
+    model: Model,
+    data: Data,
+    need_labels: bool = False,
+    file_format: str | None = None,
+    columns: Columns = AS_IT_IS,
+    unknown_features: str = UNKNOWN_FEATURES[0],
 ) -> Iterator[Scored]:
     """Yield the scores of all rows of a dataset or a file, in order, with labels and query ids if there are any.
 
     need_labels: whether to raise InputError for rows without labels. columns: how to read the columns of a file.
+    unknown_features: "error" refuses rows with more features than the model has; "ignore" leaves out the others, and
+    warns once of their number.
     """
+    require_known("unknown_features", unknown_features, UNKNOWN_FEATURES)
+    ignores = unknown_features == "ignore"
     if isinstance(data, str | Path) and is_file_of_rows(data, file_format):
-        return _score_file(model, data, need_labels, file_format, columns)
+        return _score_file(model, data, need_labels, file_format, columns, ignores)
     source: RowSource = open_dataset(data, columns.label) if isinstance(data, str | Path) else data
     useless = [name for name in OF_FILES if getattr(columns, name) != getattr(AS_IT_IS, name)]
     if useless := (["format"] if file_format is not None else []) + useless:
@@ -50,7 +76,46 @@ def score(
     if need_labels:
         _compare_labels(model, source.name, source.has_label_sets)
     compile_scores(model, source.is_sparse, need_labels)
-    return score_chunks(model, source)
+    return score_chunks(model, _fit_width(model, source, ignores))
+
+
+def _fit_width(model: Model, source: RowSource, ignores: bool) -> RowSource:
+    """Return the source without features that the model does not know. Raises InputError for them unless `ignores`."""
+    d = model.n_features
+    if source.features is not None or source.n_features <= d:
+        return source
+    if not ignores:
+        raise _refuse_width(model, source.name, source.n_features)
+    _warn_of_width(model, source.name, source.n_features)
+    names, scaling = source.feature_names, source.scaling
+    if scaling is not None:
+        scaling = replace(scaling, offset=scaling.offset[:d], factor=scaling.factor[:d])
+    facts = {"n_features": d, "scaling": scaling, "feature_names": None if names is None else names[:d]}
+    view: Any = View(source, RowTransform(partial(_keep_known, d=d)), **facts)
+    return view  # type: ignore[no-any-return]
+
+
+def _keep_known(rows: Rows, *, d: int) -> Rows:
+    return replace(rows, X=_keep_features(rows.X, d))
+
+
+def _keep_features(X: Matrix, d: int) -> Matrix:
+    return X.keep_features(d) if isinstance(X, CsrRows) else np.ascontiguousarray(X[:, :d])
+
+
+def _refuse_width(model: Model, name: str | Path, n_features: int) -> InputError:
+    table = "" if model.encoding is None else "a table that was encoded as "
+    return InputError(
+        f"{name}: rows of {say_count(n_features, 'feature')}; the model was trained on {table}{model.n_features:,}; "
+        "`predict` and `evaluate` leave out the others with --unknown-features ignore"
+    )
+
+
+def _warn_of_width(model: Model, name: str | Path, n_features: int) -> None:
+    known, unknown = model.n_features, n_features - model.n_features
+    told = "%s: its rows have %s; the model was trained on %s, so the last %s ignored"
+    verb = "one is" if unknown == 1 else f"{unknown:,} are"
+    LOGGER.warning(told, name, say_count(n_features, "feature"), f"{known:,}", verb)
 
 
 def _compare_labels(model: Model, name: str | Path, has_sets: bool) -> None:
@@ -77,8 +142,38 @@ def is_file_of_rows(data: str | Path, file_format: str | None) -> bool:
     return "://" not in str(data) and (not Path(data).is_dir() or is_folder_of_files(data))
 
 
+FILE_BYTES = 96 << 20  # Arrow, and the compiled functions of readers
+PIECE_BYTES, PIECE_COPIES = 48 << 20, 6  # a block of text of 8 MiB, and what is made of it
+TILE_COPIES = 8  # a tile in float64, its scores and kernel values, in a thread
+SCORE_COPIES = 3  # the scores of a chunk, joined and handed on
+
+
+def memory_kept_for(
+    model: Model, data: Data, file_format: str | None, memory_bytes: int | None, row_bytes: int = 0
+) -> AbstractContextManager[None]:
+    """Return a context in which scores of the rows take at most memory_bytes in this process (None: no limit).
+
+    row_bytes: what the caller holds for each row of a dataset. Entering raises MemoryBudgetError if that is impossible.
+    """
+    if memory_bytes is None:  # do not list a store or open a dataset for nothing
+        return nullcontext()
+    row_scores = 8 * math.prod(model.score_shape) + 16
+    if isinstance(data, str | Path) and is_file_of_rows(data, file_format):
+        # The reader and the scorer hold one piece more than they have threads each.
+        piece = min(PIECE_BYTES, PIECE_COPIES * guess_bytes(list_files([data])))
+        return memory_kept(memory_bytes, lambda threads: FILE_BYTES + 2 * (threads + 1) * piece)
+    source: RowSource = open_dataset(data) if isinstance(data, str | Path) else data
+    work = source.stream_bytes() + TILE_COPIES * TILE_BYTES
+    chunk = SCORE_COPIES * row_scores * int(np.diff(source.chunk_starts).max())
+
+    def count(threads: int) -> int:
+        return threads * work + (threads + 2) * chunk + row_bytes * source.n_rows
+
+    return memory_kept(memory_bytes, count)
+
+
 def _score_file(
-    model: Model, path: str | Path, need_labels: bool, file_format: str | None, given: Columns
+    model: Model, path: str | Path, need_labels: bool, file_format: str | None, given: Columns, ignores: bool
 ) -> Iterator[Scored]:
     """Yield the scores of the rows of a file, piece by piece. Each thread works on one piece in memory."""
     columns = _choose_columns(model, path, need_labels, file_format, given)
@@ -93,7 +188,7 @@ def _score_file(
         truth = None if labels is None else model.problem.code_labels(labels, model.classes)
         return Scored(scores, truth, rows.qid, rows.row_names)
 
-    pieces = _check_pieces(model, path, need_labels, open_files([path], file_format, columns))
+    pieces = _check_pieces(model, path, need_labels, ignores, open_files([path], file_format, columns))
     yield from score_ahead(pieces, score_piece, default_threads())
 
 
@@ -119,9 +214,10 @@ def _find_kind(data: str | Path, file_format: str | None) -> str:
 
 
 def _check_pieces(
-    model: Model, path: str | Path, need_labels: bool, pieces: Iterator[SourceRows]
+    model: Model, path: str | Path, need_labels: bool, ignores: bool, pieces: Iterator[SourceRows]
 ) -> Iterator[tuple[Matrix, SourceRows]]:
-    """Yield each piece of a file, preceded by its features. Raises InputError for labels that do not suit the model."""
+    """Yield each piece of a file, preceded by its features. Raises InputError for rows that do not suit the model."""
+    widest = model.n_features
     for rows in pieces:
         if need_labels and rows.labels is None:
             raise InputError(f"{path}: there are no labels to compare the predictions with; give rows with labels")
@@ -130,14 +226,15 @@ def _check_pieces(
         if model.problem.has_classes:
             rows.require_classes()
         X = as_matrix(rows.X)
-        if model.encoding is not None and rows.feature_names is None and X.shape[1] > model.n_features:
-            raise InputError(
-                f"{path}: the rows have {X.shape[1]:,} features, but the model was trained on a table that was encoded "
-                "as "
-                f"{model.n_features:,}; give the table itself"
-            )
+        if X.shape[1] > model.n_features:
+            if not ignores:
+                raise _refuse_width(model, path, X.shape[1])
+            widest = max(widest, X.shape[1])
+            X = _keep_features(X, model.n_features)
         compile_scores(model, isinstance(X, CsrRows), need_labels)
         yield X, rows
+    if widest > model.n_features:
+        _warn_of_width(model, path, widest)
 
 
 def as_rows(model: Model, X: Matrix) -> Matrix:

@@ -82,6 +82,8 @@ CACHE_FOLDER = find_cache_folder()
 
 
 LOGGER = logging.getLogger("streamsvm")
+SECONDS_OF_GROUP = 10  # the usual time that the compiler takes for the functions of one name
+WARM_UP = "`streamsvm warm-up` compiles all ahead of their first use"
 CHILD = """
 import json, sys
 sys.path[:] = json.loads(sys.argv[1])
@@ -121,8 +123,9 @@ def load_or_compile(names: tuple[str, ...], run: Callable[[str], None], in_child
     missing = [name for name in names if not _is_in_cache(name, run)]
     if not missing:
         return
-    told = "about ten" if in_child else "a few"
-    LOGGER.info("compiling kernels for %s, once; this takes %s seconds ...", ", ".join(missing), told)
+    told = f"about {SECONDS_OF_GROUP * len(missing)} s" if in_child else "a few seconds"
+    # a warning, which Python shows without any setting, since a notebook would seem to hang
+    LOGGER.warning("compiling kernels for %s, once; this takes %s (%s) ...", ", ".join(missing), told, WARM_UP)
     if in_child:
         code = CHILD.format(module=run.__module__, function=run.__name__)
         command = [sys.executable, "-c", code, json.dumps(sys.path), json.dumps(missing)]

@@ -230,10 +230,10 @@ def make_rescaling(
 ) -> Callable[[Matrix], Matrix]:
     """Return a function that converts rows of n_features features to rows of d features with another scaling.
 
-    The rows are scaled by `scaling` before and by `wanted` afterwards (None: raw). Sparse rows may have fewer features,
-    or more features, which are dropped. Raises InputError for dense rows unless they have d features.
+    The rows are scaled by `scaling` before and by `wanted` afterwards (None: raw). Raises InputError for rows with more
+    than d features, and for dense rows with fewer.
     """
-    if not sparse and n_features != d:
+    if n_features > d or (n_features < d and not sparse):
         raise InputError(f"the rows have {say_count(n_features, 'feature')}, but the model was trained on {d:,}")
     change = None if same_scaling(scaling, wanted) else _find_change(scaling, wanted, d)
 

@@ -92,6 +92,15 @@ def read_settings(folder: Path) -> dict[str, Any]:
         ) from error
 
 
+def read_history(folder: Path) -> list[dict[str, Any]]:
+    """Return the lines of the history. Raises InputError if it is missing or damaged."""
+    path = folder / HISTORY_FILE
+    try:
+        return [json.loads(line) for line in path.read_text().splitlines()]
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path}: missing or damaged ({error})") from error
+
+
 def _drop_gamma(settings: dict[str, Any]) -> dict[str, Any]:
     """Return the settings without the gamma of the kernel."""
     kernel = settings.get("kernel")

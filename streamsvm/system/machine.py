@@ -8,6 +8,9 @@ import os
 import re
 import resource
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cache
 from pathlib import Path
 
@@ -76,9 +79,23 @@ def default_budget_bytes() -> int:
     return int(min(limits)) // 2
 
 
+_MOST_THREADS: ContextVar[int | None] = ContextVar("most_threads", default=None)
+
+
+@contextmanager
+def most_threads(limit: int) -> Iterator[None]:
+    """Let `default_threads` return at most this number within the block."""
+    token = _MOST_THREADS.set(limit)
+    try:
+        yield
+    finally:
+        _MOST_THREADS.reset(token)
+
+
 def default_threads() -> int:
-    """Return the number of cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """Return the number of cores that this process may use, or a lower limit that is set."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(cores, _MOST_THREADS.get() or cores)
 
 
 def parse_bytes(text: str | int) -> int:

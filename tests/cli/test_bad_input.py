@@ -3,6 +3,7 @@
 # ruff: noqa: F811  (fixtures are imported)
 from __future__ import annotations
 
+import re
 import shutil
 import socket
 import subprocess
@@ -12,10 +13,12 @@ from typing import Any, NoReturn
 
 import numpy as np
 import pytest
+from sklearn.datasets import dump_svmlight_file
 
 from streamsvm.engines.cluster import workers as cluster_workers
+from streamsvm.system.machine import parse_bytes
 from tests.commands import Run, data, run, text, trained  # noqa: F401
-from tests.conftest import make_problem
+from tests.conftest import make_problem, run_python
 
 BAD_TRAINING = {
     "missing dataset": (["missing.zarr"], "missing.zarr: no such dataset"),
@@ -81,6 +84,66 @@ def test_too_little_memory_is_refused_with_the_projection(run: Run, data: Path, 
     assert "budget is 1.0 kB: raise --memory to at least" in ran.err
     assert not out.exists()
     assert run("train", data, "--out", out).code == 0
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "ingest {text} {out}",
+        "predict {trained} {text} --out {out}",
+        "predict {trained} {data} --out {out}",
+        "evaluate {trained} {text}",
+        "evaluate {trained} {data}",
+    ],
+)
+def test_too_little_memory_for_a_stream_of_rows_is_refused(
+    run: Run, data: Path, text: Path, trained: Path, tmp_path: Path, command: str
+) -> None:
+    """Before anything is read or written; with enough of it, all is as without a limit."""
+    out = tmp_path / ("out.zarr" if command.startswith("ingest") else "out.csv")
+    given = command.format(trained=trained, data=data, text=text, out=out).split()
+    ran = run(*given, "--memory", "1KB")
+    assert (ran.code, ran.err.count("\n")) == (2, 1)
+    assert "of memory is needed with one thread" in ran.err
+    assert "limit is 1.0 kB: raise --memory to at least" in ran.err
+    assert not out.exists()
+    assert run(*given, "--memory", "8GB").code == 0
+
+
+MEASURED = """
+import sys
+from streamsvm.cli.main import main
+from streamsvm.system.machine import peak_bytes
+status = main(sys.argv[2:] + ["--memory", sys.argv[1]])
+print(status, peak_bytes())
+"""
+
+
+@pytest.mark.slow("ingests, predicts and evaluates 100,000 rows in processes of their own")
+@pytest.mark.parametrize("name", ["rows.csv", "rows.svm"])
+def test_the_measured_memory_stays_below_the_limit(tmp_path: Path, name: str) -> None:
+    """The least limit that is accepted, by the message of the refusal."""
+    rng, file, data = np.random.default_rng(0), tmp_path / name, tmp_path / "rows.zarr"
+    X: Any = rng.normal(size=(100_000, 20))
+    y = np.where(X[:, 0] > 0, 1, -1)
+    if name == "rows.csv":
+        head = ",".join([*(f"f{j}" for j in range(20)), "label"])
+        np.savetxt(file, np.c_[X, y], "%.5g", ",", header=head, comments="")
+    else:
+        dump_svmlight_file(X, y, str(file), zero_based=False)
+    commands = [["ingest", str(file), str(data)]]
+    for rows in (data, file):
+        commands.append(["predict", str(tmp_path / "run"), str(rows), "--out", str(tmp_path / "p.csv")])
+        commands.append(["evaluate", str(tmp_path / "run"), str(rows)])
+    for command in commands:
+        if command[0] == "predict" and not (tmp_path / "run").exists():
+            assert run_python(MEASURED, "2GB", "train", data, "--out", tmp_path / "run").returncode == 0
+        refused = run_python(MEASURED, "1KB", *command)
+        enough = re.findall(r"at least ([\d.]+[MG]B)", refused.stderr)[0]
+        ended = run_python(MEASURED, enough, *command)
+        status, peak = ended.stdout.splitlines()[-1].split()
+        assert (status, ended.returncode) == ("0", 0), ended.stderr
+        assert int(peak) <= parse_bytes(enough), command
 
 
 def test_a_scheduler_that_refuses_is_not_waited_for(

@@ -19,6 +19,7 @@ import pytest
 from streamsvm.cli.progress import Display, Line, RowCounter
 from streamsvm.engines.open import MemoryPlan
 from streamsvm.runs.results import Event
+from streamsvm.system.reading import Reading
 from tests.conftest import make_problem
 
 COLUMNS = 50
@@ -107,6 +108,33 @@ def test_time_left_is_unknown_while_problems_wait() -> None:
     texts = show_all(events)
     assert ["time left unknown" in text for text in texts] == [True, True, True, False]
     assert "about 10 s left" in texts[-1]
+
+
+def test_progress_within_a_pass_comes_before_the_last_step() -> None:
+    """It is shown at intervals and never kept for the end."""
+    texts: list[str] = []
+    line: Any = Line(io.StringIO())
+    line.show_passing = texts.append
+    display = Display(1000, 4 * 10**6, 1e-3, line)
+    assert display.describe_reading() == ""
+    reading = Reading(1000)
+    reading.add(250)
+    display.show_reading(reading)
+    display.show(make_event(passes=10, gap=0.25, seconds=4.0))
+    display.show_reading(reading)
+    assert texts[0].startswith("25% of a pass, ")
+    assert texts[1].endswith(" left; pass 10 ended: gap 2.50e-01 (to 0.001)  time left unknown")
+    assert display.describe_reading().startswith("25% of a pass, ")
+
+
+def test_passing_text_is_dropped_between_plain_lines(clock: Callable[[float], None]) -> None:
+    stream = io.StringIO()
+    with Line(stream) as line:
+        for second in range(8):
+            clock(second)
+            line.show_passing(f"{second}")
+        line.show("step")
+    assert stream.getvalue().splitlines() == ["0", "5", "step"]
 
 
 def test_rows_read(clock: Callable[[float], None]) -> None:

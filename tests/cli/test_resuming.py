@@ -36,6 +36,47 @@ def test_a_mistyped_name_is_told(run: Run, data: Path, tmp_path: Path, command: 
     assert ran.err.splitlines().count(told) == 1
 
 
+def test_ctrl_c_before_the_first_step_tells_that_there_is_no_checkpoint(
+    run: Run, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`info` says what has begun, and how to go on: the same command works, and from then on --resume."""
+    out = tmp_path / "run"
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("streamsvm.engines.local.ThreadedEngine.scan", stop)
+        ran = run("train", data, "--out", out, "--option", "acceleration=none")
+    told = "interrupted; there is no checkpoint yet, since no step was complete: the same command starts again"
+    assert (ran.code, ran.err.splitlines()[-1]) == (1, f"streamsvm train: {told}")
+    found = run("info", out, "--json").result
+    way = f"streamsvm train {data} --out {out}"
+    assert (found["status"], found["resumable"], found["continue"]) == ("unfinished", False, way)
+    assert "no checkpoint yet" in run("info", out).out
+    assert run("info", out, "--verify").code == 2
+    hard = ("--tol", "1e-9", "--max-passes", "3", "--option", "acceleration=none")
+    assert run("train", data, "--out", out, *hard).code == 3
+    ended = run("info", out)
+    assert ended.out.splitlines()[-1].endswith(f"with the options of the run: {way} --resume")
+    for name in ("model.npz", "result.json"):
+        (out / name).unlink()
+    found = run("info", out, "--json").result
+    assert (found["passes"], found["resumable"], found["continue"]) == (3, True, f"{way} --resume")
+    assert "its checkpoint is kept" in run("info", out).out
+    assert run("train", data, "--out", out, *hard[:3], "4", *hard[4:], "--resume").code == 3
+
+
+def test_info_tells_of_a_grid_that_has_not_ended(run: Run, data: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    assert run("tune", data, "--C", "0.1,1", "--folds", "2", "--out", out).code == 0
+    for name in ("model.npz", "result.json", "checkpoint.npz"):
+        (out / name).unlink()
+    found = run("info", out, "--json").result
+    assert found["continue"] == f"streamsvm tune {data} --out {out} --resume"
+    assert found["C"] == [0.1, 1.0]
+
+
 def test_nothing_is_told_of_what_goes_on(run: Run, data: Path, tmp_path: Path) -> None:
     command = ["train", data, "--out", tmp_path / "run", "--tol", "1e-9", "--option", "acceleration=none"]
     assert run(*command, "--max-passes", 3).code == 3

@@ -24,6 +24,7 @@ from streamsvm.passes import Change, RowState, Scan, Take, Walk
 from streamsvm.solvers.cutting_plane.line_search import SegmentTotals, start_totals
 from streamsvm.solvers.decomposition.state import add_sums, join_tiles, make_change
 from streamsvm.system.errors import IntegrityError
+from streamsvm.system.reading import shown
 from tests.conftest import make_problem
 from tests.engines.conftest import PROBLEMS
 from tests.engines.scans import (
@@ -243,6 +244,27 @@ class Contract:
         assert engine.costs.read_bytes == (sum(read) if source.on_disk else 0)
         assert all(peak > 1 << 20 for peak in engine.costs.peaks.values())
         assert engine.costs.peaks
+
+    def test_the_rows_of_a_read_are_counted(
+        self, open_engine: Opener, source: RowSource, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Part by part in this process; the whole in any engine."""
+        monkeypatch.setattr("streamsvm.system.reading.REPORT_SECONDS", 0.0)
+        engine, told, sizes = open_engine(source), list[int](), np.diff(source.chunk_starts)
+        walk = Walk(report_rows, [[], []], [[[0, 1], [2]], [[0]]])
+        for read, n_rows in (
+            (lambda: engine.scan(solver_scan(source)), source.n_rows),
+            (lambda: engine.walk(walk), int(sizes[[0, 1, 2, 0]].sum())),
+        ):
+            told.clear()
+            with shown(lambda reading: told.append(reading.done_rows)):
+                read()
+            reading = engine.costs.reading
+            assert reading is not None
+            assert (reading.done_rows, reading.n_rows) == (n_rows, n_rows)
+            assert told == sorted(told)
+            assert all(0 < done < n_rows for done in told)
+            assert told or not isinstance(engine, SerialEngine)
 
     def test_a_failing_walk_reaches_the_caller_and_the_engine_works_on(
         self, open_engine: Opener, source: RowSource

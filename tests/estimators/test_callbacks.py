@@ -20,7 +20,7 @@ from sklearn.model_selection import GridSearchCV, GroupKFold, cross_validate
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
-from streamsvm import SVC, BudgetedSVC, LinearSVC, LinearSVR, LogisticRegression, OneClassSVM, RankSVM
+from streamsvm import SVC, BudgetedSVC, LinearSVC, LinearSVR, LogisticRegression, OneClassSVM, RankSVM, ingest
 from streamsvm.system.display import draw_gaps
 from streamsvm.system.errors import InputError
 
@@ -46,6 +46,26 @@ def test_callbacks_know_what_the_history_tells(kind: Any) -> None:
     assert len(told) == 2 * len(model.history_)
     again = pickle.loads(pickle.dumps(model)).fit(X, Y)
     assert len(told) == 2 * len(again.history_)
+
+
+@pytest.mark.usefixtures("many_groups")
+def test_progress_within_a_pass_is_logged_and_printed(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr("streamsvm.system.reading.REPORT_SECONDS", 0.0)
+    monkeypatch.setattr("streamsvm.estimators.callbacks.READING_SECONDS", 0.0)
+    data = ingest(X, tmp_path / "rows.zarr", Y, chunk_bytes=200)
+    with caplog.at_level("INFO", "streamsvm"):
+        LinearSVC(verbose=1).fit(data)
+    printed = [line for line in capsys.readouterr().out.splitlines() if "of a pass" in line]
+    assert printed
+    assert all(re.fullmatch(r"\[LinearSVC\] \d+% of a pass, [\d,]+ rows/s, about \d+ s left", line) for line in printed)
+    assert [message for message in caplog.messages if "of a pass" in message] == printed
+    LinearSVC().fit(data)
+    assert capsys.readouterr().out == ""
 
 
 def test_an_error_of_a_callback_ends_the_fit() -> None:

@@ -113,4 +113,5 @@ def test_a_machine_that_never_trained_says_that_it_compiles(tmp_path: Path) -> N
         for _ in range(2)
     )
     assert first.stderr.startswith("compiling kernels for scores/dense, once"), first.stderr
+    assert "`streamsvm warm-up` compiles all" in first.stderr
     assert second.stderr == ""

@@ -169,7 +169,7 @@ def test_text_may_have_other_features_than_the_model(tmp_path: Path, d: int, den
     known = np.zeros((50, D))
     known[:, : min(d, D)] = other.dense()[:, :D]
     expected = (known - SCALING.offset) * SCALING.factor @ MODEL.coef + 0.1
-    found = np.concatenate([part.scores for part in score(MODEL, tmp_path / "rows.svm")])
+    found = np.concatenate([part.scores for part in score(MODEL, tmp_path / "rows.svm", unknown_features="ignore")])
     np.testing.assert_allclose(found, expected, atol=1e-4)
 
 
@@ -281,6 +281,33 @@ def test_rows_of_another_kind_are_refused(tmp_path: Path) -> None:
             InputError, match=r"wide\.svm: the rows have 4 features, .* on a table that was encoded as 3"
         ):
             call(known, tmp_path / "wide.svm")
+
+
+@pytest.mark.parametrize("name", ["rows.svm", "rows.npy", "rows.csv", "sparse.zarr", "dense.zarr"])
+def test_features_that_a_model_does_not_know(tmp_path: Path, name: str, caplog: pytest.LogCaptureFixture) -> None:
+    """They are refused, or left out with one warning that counts them, whatever holds the rows."""
+    known, data = np.float32(PROBLEM.dense()), tmp_path / name
+    wide: Any = np.hstack((known, np.float32(RANDOM.normal(size=(len(known), 2)))))
+    write = {".svm": write_svmlight, ".npy": write_npy, ".csv": write_csv}.get(data.suffix)
+    scaling = "standard" if name == "dense.zarr" else "maxabs"
+    if write is None:
+        ingest(csr_array(wide) if name == "sparse.zarr" else wide, data, PROBLEM.y, scale=scaling, shuffle=None)
+    else:
+        write(data, Problem(csr_array(wide), PROBLEM.y))
+    model = LinearModel(coef=MODEL.coef, intercept=0.1, classes=np.array([-1, 1]), scaling=SCALING)
+    calls = [lambda **how: predict(model, data, tmp_path / "p.npy", columns=("score",), **how)]
+    if name.endswith((".svm", ".zarr")):
+        calls.append(lambda **how: evaluate(model, data, **how))
+    for call in calls:
+        with pytest.raises(InputError, match=rf"{name}: rows of 8 features; .* on 6; .*--unknown-features ignore"):
+            call()
+        caplog.clear()
+        call(unknown_features="ignore")
+        (told,) = caplog.messages
+        assert told == f"{data}: its rows have 8 features; the model was trained on 6, so the last 2 are ignored"
+    np.testing.assert_allclose(np.load(tmp_path / "p.npy"), SCORES, rtol=1e-5, atol=1e-5)
+    with pytest.raises(InputError, match="unknown_features 'drop': choose from error, ignore"):
+        predict(model, data, tmp_path / "p.npy", unknown_features="drop")
 
 
 def test_rows_in_place_of_a_model(tmp_path: Path) -> None:

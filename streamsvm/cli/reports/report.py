@@ -5,10 +5,10 @@ Its sections are progress, costs, measures on labelled rows, largest weights, th
 
 from __future__ import annotations
 
-import json
 import math
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -24,6 +24,7 @@ from streamsvm.cli.reports.page import Frame, Section, Series, Table, draw_bars,
 from streamsvm.models.evaluate import evaluate
 from streamsvm.models.model import LinearModel, Model, load
 from streamsvm.numeric.rows import F64
+from streamsvm.runs.folder import read_history
 from streamsvm.runs.tune import Tuning
 from streamsvm.system.errors import InputError, say_count
 from streamsvm.system.files import hide_secrets, refuse_inputs, write_atomically
@@ -59,7 +60,7 @@ def read_run(folder: Path) -> Run:
     if not (folder / "settings.json").is_file():
         raise InputError(f"{folder}: this is not the folder of a run (settings.json is missing)")
     settings = read_run_file(folder / "settings.json")
-    history = read_run_file(folder / "history.jsonl", lambda text: [json.loads(line) for line in text.splitlines()])
+    history = read_history(folder)
     result, tuning = (
         read_run_file(folder / name) if (folder / name).exists() else None for name in ("result.json", "tuning.json")
     )
@@ -109,6 +110,7 @@ def make_page(
     measured: Mapping[str, dict[str, Any]] | None = None,
     data: str = "",
     refresh_seconds: int | None = None,
+    notes: Sequence[str] = (),
 ) -> str:
     """Return the page about runs as HTML. models, measured: the models and their measures, by run."""
     runs = [replace(run, unit=_choose_unit(runs)) for run in runs]
@@ -116,7 +118,7 @@ def make_page(
     settings = [{name.replace("_", " "): say_value(value) for name, value in run.settings.items()} for run in runs]
     facts = [describe_result(run.result) if run.result else {"status": NOT_ENDED} for run in runs]
     progress = draw_progress(runs)
-    sections = [Section("", tables=[_compare(names, facts)])]
+    sections = [Section("", notes, tables=[_compare(names, facts)])]
     heading = "Certificate" if all(len(run.history) == 1 for run in runs) else "Progress"
     sections.append(Section(heading, () if progress else [ONE_STEP], progress))
     sections += [show_tuning(run.tuning) for run in runs if run.tuning]
@@ -440,16 +442,19 @@ def _list_trials(tuned: Mapping[str, Any], measure: str) -> Table:
 
 LOOPBACK = "127.0.0.1"
 REFRESH_SECONDS = 2
+WATCHED_SECONDS = 3.0 * REFRESH_SECONDS  # a browser that shows the page asks for it within this time
 NOT_BEGUN = "the run has not made a step yet"
 
 
 @contextmanager
-def serve_page(run: Path, port: int) -> Iterator[str]:
+def serve_page(run: Path, port: int, describe: Callable[[], str] = str) -> Iterator[str]:
     """Serve the page of a run until the block ends, and yield its address. Raises InputError if the port is taken.
 
-    port: 0 selects any free port. Only this machine can reach the page, and only by its loopback names, so that pages
-    of other sites cannot read it (DNS rebinding).
+    A browser that shows the page gets the page of the ended run before the server stops. port: 0 selects any free port.
+    describe: returns the progress of the current pass, or "". Only this machine can reach the page, and only by its
+    loopback names, so that pages of other sites cannot read it (DNS rebinding).
     """
+    seen, ended, last_seen = threading.Event(), threading.Event(), -math.inf
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -457,13 +462,17 @@ def serve_page(run: Path, port: int) -> Iterator[str]:
             if host not in (LOOPBACK, "localhost") or self.path not in ("/", "/index.html"):
                 self.send_error(404)
                 return
-            content = make_live_page(run).encode()
+            nonlocal last_seen
+            is_last, last_seen = ended.is_set(), time.monotonic()
+            content = make_live_page(run, "" if is_last else describe(), not is_last).encode()
             self.send_response(200)
             self.send_header("Content-Type", "text/html; charset=utf-8")
             self.send_header("Content-Length", str(len(content)))
             self.send_header("Cache-Control", "no-store")
             self.end_headers()
             self.wfile.write(content)
+            if is_last:
+                seen.set()
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002
             """Print nothing: standard error is for the progress of the run."""
@@ -476,13 +485,20 @@ def serve_page(run: Path, port: int) -> Iterator[str]:
         threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.1}, daemon=True).start()
         try:
             yield f"http://{LOOPBACK}:{server.server_address[1]}/"
+            ended.set()
+            if time.monotonic() - last_seen < WATCHED_SECONDS:
+                seen.wait(WATCHED_SECONDS)
         finally:
             server.shutdown()
 
 
-def make_live_page(run: Path) -> str:
-    """Return the page of a run in its current state; browsers reload it every REFRESH_SECONDS."""
+def make_live_page(run: Path, reading: str = "", is_running: bool = True) -> str:
+    """Return the page of a run in its current state; browsers reload it every REFRESH_SECONDS while it is running.
+
+    reading: the progress of the current pass, or "".
+    """
+    refresh, notes = REFRESH_SECONDS if is_running else None, [reading] if reading else []
     try:
-        return make_page([read_run(run)], refresh_seconds=REFRESH_SECONDS)
+        return make_page([read_run(run)], refresh_seconds=refresh, notes=notes)
     except InputError:  # no files yet, or a half-written line of the history
-        return render_page(run.resolve().name, [Section("", [NOT_BEGUN])], REFRESH_SECONDS)
+        return render_page(run.resolve().name, [Section("", [NOT_BEGUN, *notes])], refresh)

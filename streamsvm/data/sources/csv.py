@@ -244,7 +244,7 @@ def open_csv(
             raise InputError(f"{show_name(path)}: {explain_reading(error)}") from error
         if not head.strip():
             raise InputError(f"{show_name(path)}: no rows")
-        names, delimiter, start, line = csv_rows.read_header(head, ended, path, columns)
+        names, delimiter, start, line = csv_rows.read_header(head, ended, path, columns, before)
         layout, rows = lay_out(names, path, columns, before, delimiter), head[start:]
         sizes = {False: block_bytes or BLOCK_BYTES, True: block_bytes or CODED_BLOCK_BYTES}
         yield TableStream(

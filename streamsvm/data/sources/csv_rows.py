@@ -3,10 +3,11 @@
 Rows end at LF, CR LF or CR outside quoted values, exactly as in Python's csv module. A quote opens a value only at the
 start of the value. Within a quoted value, two quotes represent one quote, and a single quote ends the value.
 
-A first row is a header if none of its cells is a number, if a word stands above a column of numbers, if it contains the
-names of the requested features, or if its cells count 0, 1, 2, ... or 1, 2, 3, ... over six columns or more. It is a
-row of data if one of its words, or its label, occurs again below. Any other first row with words is ambiguous, and so
-is a count over fewer columns: the user has to decide.
+A first row is a header if a word stands above a column of numbers, if it contains the name of a requested column or a
+usual name of the label, or if its cells count 0, 1, 2, ... or 1, 2, 3, ... over six columns or more. It is a row of
+data if one of its words, or its label, occurs again below. If none of its cells is a number and none occurs again, it
+is a header if that would be a rare chance among rows of data. Any other first row with words is ambiguous, and so is a
+count over fewer columns, and a row with signs of both: the user has to decide.
 
 Lines above the first row that begin with # are comments, unless they have the same number of cells as the first row.
 """
@@ -15,8 +16,10 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
@@ -150,6 +153,7 @@ HEADERS = ("auto", "yes", "no")
 HEAD_BYTES = 1 << 16  # the beginning of the text, used to guess the delimiter and the header
 LOOKED_AT_ROWS = 1000
 COUNTED_COLUMNS = 6
+RARE_CHANCE = 0.05
 DELIMITERS = ",\t;|"
 NO_DELIMITERS = "\"'\r\n.+-_\0"  # characters with a meaning within values
 
@@ -209,11 +213,13 @@ def _find_first_row(head: bytes, delimiter: str) -> int:
     return next(at for at in (*above, start) if counts[at] == counts[start])
 
 
-def read_header(head: bytes, ended: bool, path: str, columns: Columns) -> tuple[tuple[str, ...], str, int, int]:
+def read_header(
+    head: bytes, ended: bool, path: str, columns: Columns, before: tuple[str, ...] | None = None
+) -> tuple[tuple[str, ...], str, int, int]:
     """Return the names of the columns, their delimiter, and the byte and the line (from 1) at which the rows begin.
 
-    Without a header, the names are "1", "2", ... head: the beginning of the text, or the whole text if `ended`. Raises
-    InputError if the first row is ambiguous.
+    Without a header, the names are "1", "2", ... head: the beginning of the text, or the whole text if `ended`. before:
+    the column names of the first file. Raises InputError if the first row is ambiguous.
     """
     delimiter = choose_delimiter(head, path, columns.sep)
     start = _find_first_row(head, delimiter)
@@ -227,7 +233,7 @@ def read_header(head: bytes, ended: bool, path: str, columns: Columns) -> tuple[
     is_header: bool | None = columns.header == "yes"
     if columns.header == "auto":
         last = len(head) if ended else find_last_end(head, delimiter, False)[0]
-        is_header = _is_header(first, _look_at(head[end:last], delimiter, len(first)), columns)
+        is_header = _is_header(first, _look_at(head[end:last], delimiter, len(first)), columns, before)
     if is_header is None:
         shown = delimiter.join(first)[:60]
         raise NeedsOptionError(f"{show_name(path)}: is the first row, {shown!r}, a header? Set --header to yes or no")
@@ -239,22 +245,42 @@ def read_header(head: bytes, ended: bool, path: str, columns: Columns) -> tuple[
     return tuple(str(j + 1) for j in range(len(first))), delimiter, start, line
 
 
-def _is_header(first: Sequence[str], rows: Sequence[Sequence[str]], columns: Columns) -> bool | None:
-    """Return whether the first row is a header; None if it is ambiguous."""
-    words = [j for j, cell in enumerate(first) if cell and checks.parse_number(cell) is None]
+def _is_header(
+    first: Sequence[str], rows: Sequence[Sequence[str]], columns: Columns, before: tuple[str, ...] | None
+) -> bool | None:
+    """Return whether the first row is a header; None if it is ambiguous. before: the column names of the first file."""
+    words = [j for j, cell in enumerate(first) if checks.is_text(cell, columns.decimal)]
     numbered = tuple(str(j + 1) for j in range(len(first)))
+    if before and tuple(first) == before[: len(first)] != numbered:
+        return True
     if columns.features and not set(columns.features) <= set(numbered) and set(columns.features) <= set(first):
         return True
-    if len(words) == sum(bool(cell) for cell in first):  # no cell is a number; blank cells do not count
-        return bool(words)
+    has_numbers = any(checks.parse_number(cell, columns.decimal) is not None for cell in first)
     if not words:
-        return _are_numbers_a_header(first, rows, columns)
-    below = {j: {row[j] for row in rows} for j in words}
-    if any(below[j] and all(checks.parse_number(cell) is not None for cell in below[j]) for j in words):
+        return has_numbers and _are_numbers_a_header(first, rows, columns)
+    below = {j: Counter(row[j] for row in rows) for j in words}
+    is_named = any(first[j] in columns.named for j in words)
+    recurs = any(first[j] in below[j] for j in words)
+    is_above = any(_are_numbers(cells, columns.decimal) for cells in below.values())
+    if recurs:
+        return None if is_named or is_above else False
+    if is_named or is_above or any(first[j].lower() in LABEL_NAMES for j in words) or not (has_numbers or rows):
         return True
-    if any(first[j] in below[j] for j in words):
-        return False
-    return True if any(first[j].lower() in LABEL_NAMES or first[j] == columns.label for j in words) else None
+    return True if not has_numbers and _find_chance(below, len(rows)) < RARE_CHANCE else None
+
+
+def _are_numbers(cells: Collection[str], decimal: str | None) -> bool:
+    """Return whether the cells of a column are numbers, apart from missing values."""
+    known = [cell for cell in cells if not checks.is_gap(cell, False)]
+    return bool(known) and all(checks.parse_number(cell, decimal) is not None for cell in known)
+
+
+def _find_chance(below: Mapping[int, Counter[str]], n_rows: int) -> float:
+    """Estimate the chance that a further row of data has only new cells, by how many cells of a column occur once.
+
+    I. J. Good, "The population frequencies of species and the estimation of population parameters", 1953.
+    """
+    return math.prod((1 + sum(n == 1 for n in counts.values())) / (1 + n_rows) for counts in below.values())
 
 
 def _are_numbers_a_header(first: Sequence[str], rows: Sequence[Sequence[str]], columns: Columns) -> bool | None:

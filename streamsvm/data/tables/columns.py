@@ -122,6 +122,13 @@ class Columns:
             )
 
     @property
+    def named(self) -> set[str | None]:
+        """The columns that the user has named, by name or by number."""
+        roles = {self.label, self.qid, self.sample_weight, self.groups, self.index}
+        hot = () if self.one_hot == AUTO else self.one_hot
+        return roles.union(self.drop, hot, self.text, self.date, self.number)
+
+    @property
     def needs_encoder(self) -> bool:
         """Whether these roles require an encoder: for columns other than plain numbers, or for names of rows."""
         asked = self.index, self.missing, self.hash_bits, self.encoding
@@ -199,9 +206,12 @@ def show_name(path: str) -> str:
 
 
 def lay_out(
-    names: tuple[str, ...], path: str, columns: Columns, before: tuple[str, ...] | None, delimiter: str = ","
+    names: tuple[str, ...], path: str, columns: Columns, before: tuple[str, ...] | None, delimiter: str = ""
 ) -> TableLayout:
-    """Return the layout of a table. Raises InputError if its columns differ from `before` (those of the first file)."""
+    """Return the layout of a table; `delimiter` is that of text.
+
+    Raises InputError if its columns differ from `before` (those of the first file).
+    """
     where, folders = show_name(path), _find_values(names, path, columns)
     names = (*names, *(name for name, _, _ in folders))
     position = {name: j for j, name in enumerate(names)}
@@ -217,7 +227,8 @@ def lay_out(
             remedy = f"use --index {j + 1} if it names the rows, or --drop {j + 1}"
             raise NeedsOptionError(f"{where}: column {j + 1} has no name: {remedy}")
         if position[name] != j:
-            raise InputError(f"{where}: columns {j + 1} and {position[name] + 1} are both named {name!r}")
+            remedy = "; if the first row is data, use --header no" if delimiter else ""
+            raise InputError(f"{where}: columns {j + 1} and {position[name] + 1} are both named {name!r}{remedy}")
     for name in columns.features or ():
         if name not in position:
             raise InputError(f"{where}: no column {name!r}, which is a feature; {list_near(name, names)}")

@@ -47,7 +47,7 @@ from streamsvm.engines.cluster.task import Load, Pass
 from streamsvm.engines.cluster.tree import FAN_IN, MOST_STOLEN, Subtree, find_gaps, find_last_subtree, join_subtrees
 from streamsvm.engines.cluster.watch import MOST_TRIES, ClusterWatch, ask_within
 from streamsvm.engines.engine import Costs, Partial
-from streamsvm.engines.tasks import combine_partials, plan_scratch, slice_by_row
+from streamsvm.engines.tasks import combine_partials, count_walked, plan_scratch, slice_by_row
 from streamsvm.numeric.compilation import MIXED, Arithmetic, describe_arithmetic, list_kinds, name_differences
 from streamsvm.numeric.rows import I64, CsrRows, Matrix, Rows
 from streamsvm.passes import Scan, Take, Walk
@@ -448,6 +448,7 @@ class DistributedEngine:
     def scan(self, scan: Scan) -> Any:
         """See Engine. Raises ConnectionError if the scheduler is lost."""
         watch, groups = self._begin_pass(), plan_groups(self.source)
+        self.costs.begin_read(self.source.n_rows)
         slots, name = self._list_slots(watch), f"{self._budget.engine}-{self._passes}"
         room = self.pin_bytes * max(1, len({address for address, _ in slots}))
         scratch = plan_scratch(self.scratch, self.source, room)
@@ -479,13 +480,17 @@ class DistributedEngine:
     def walk(self, walk: Walk) -> list[Any]:
         """See Engine."""
         watch, tasks = self._begin_pass(), []
+        self.costs.begin_read(count_walked(self.source, walk))
         workers = sorted(watch.describe_workers())
         with models_may_travel():
             for k, (carry, order) in enumerate(zip(walk.carries, walk.orders, strict=True)):
                 arguments = walk.step, carry, order, self._budget
                 near = _prefer(workers, k, len(walk.carries))  # the same worker in every pass while it lives
                 tasks.append(partial(self._submit_on_data, "walk", task.carry_walk, *arguments, **near))
-            parts = list(watch.results(tasks))
+            parts = []
+            for part, order in zip(watch.results(tasks), walk.orders, strict=True):
+                parts.append(part)
+                self.costs.report_rows(count_walked(self.source, replace(walk, orders=[order])))
         self._answered = watch
         return [self.costs.count(part) for part in parts]
 

@@ -6,7 +6,8 @@ from __future__ import annotations
 import http.client
 import re
 import socket
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -39,8 +40,8 @@ def test_the_page_grows_with_the_run(run: Run, data: Path, tmp_path: Path, monke
     train_on = train._train_on
 
     @contextmanager
-    def serve(folder: Path, port: int) -> Iterator[str]:
-        with serve_page(folder, port) as address:
+    def serve(folder: Path, port: int, describe: Callable[[], str]) -> Iterator[str]:
+        with serve_page(folder, port, describe) as address:
             ports.append(find_port(address))
             yield address
 
@@ -51,6 +52,7 @@ def test_the_page_grows_with_the_run(run: Run, data: Path, tmp_path: Path, monke
         return status
 
     monkeypatch.setattr(train, "_train_on", watch)
+    monkeypatch.setattr(report, "WATCHED_SECONDS", 0.0)
     monkeypatch.setattr(report, "serve_page", serve)
     out = tmp_path / "run"
     settings = ("--option", "acceleration=line-search", "--live", "0")
@@ -63,6 +65,26 @@ def test_the_page_grows_with_the_run(run: Run, data: Path, tmp_path: Path, monke
     check_page(seen[1][1])
     with pytest.raises(ConnectionRefusedError):
         get(ports[0])
+    assert f"its page stays in {out / 'report.html'}" in ran.err
+    assert 'http-equiv="refresh"' not in (out / "report.html").read_text()
+
+
+def test_who_looks_gets_the_last_page(trained: Path) -> None:
+    """The server waits for a browser that shows the page; its last page is not loaded again."""
+    pages: list[str] = []
+    with serve_page(trained, 0, lambda: "41% of a pass") as address:
+        pages.append(get(find_port(address))[1])
+
+        def look() -> None:
+            while "refresh" in pages[-1]:
+                pages.append(get(find_port(address))[1])
+
+        asks = threading.Thread(target=look)
+        asks.start()
+    asks.join()
+    assert "41% of a pass" in pages[0]
+    assert 'http-equiv="refresh"' in pages[0]
+    assert 'http-equiv="refresh"' not in pages[-1]
 
 
 def test_other_names_and_paths_get_nothing(tmp_path: Path) -> None:

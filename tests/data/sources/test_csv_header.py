@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -94,7 +95,15 @@ HEADERS = [
     ("0.5,1,x\n", LAST, None),
     ("b,1,a\n1,2,3\n", Columns(features=("a", "b"), require_label=False), True),
     ("a,b,c\n1,2,3\n", LAST, True),
-    ("a,b,c\nd,e,f\n", LAST, True),
+    ("a,b,c\nd,e,f\n", LAST, None),
+    ("a,b,c\n" + "d,e,f\n" * 3, LAST, True),
+    ("a,b,yes\nb,c,yes\na,c,no\n", LAST, False),
+    ("a,b,label\na,c,p\n", LAST, False),
+    ("a,b,kind\na,c,p\n", Columns(label="kind"), None),
+    ("x,1,y\nx,b,p\n", LAST, False),
+    ("x,b,y\nx,1,p\nz,2,q\n", LAST, None),
+    ("NA,1.0,yes\n2.0,3.0,yes\n2.5,3,no\n", LAST, False),
+    ("a,kind,c\nd,e,f\n", Columns(label="3", drop=("kind",)), True),
     ("0,1,2,3,4,5\n0,2,3,1,1,7\n1,2,3,4,5,6\n", Columns(label="1"), True),
     ("0,1,2,3,4,5\n6,7,8,9,10,11\n", Columns(label="1"), None),
     ("9,b,7\n1,2,3\n4,x,3\n", LAST, None),
@@ -115,8 +124,18 @@ def test_headers_are_told_or_asked_for(
     assert shown(path, columns) != shown(path, with_header(columns, decided[not expected]))
 
 
+def test_the_header_of_a_later_file_is_that_of_the_first(tmp_path: Path) -> None:
+    """Even where its rows alone would not tell."""
+    paths = [tmp_path / "first.csv", tmp_path / "second.csv"]
+    paths[0].write_text("a,b,c\n" + "d,e,f\n" * 3)
+    paths[1].write_text("a,b,c\ng,h,i\n")
+    assert "Set --header to yes or no" in fault(read_csv(paths[1:], LAST))
+    dataset = streamsvm.ingest(paths, tmp_path / "rows.zarr", label="3", one_hot="auto")
+    assert dataset.n_rows == 4
+
+
 def with_header(columns: Columns, header: str) -> Columns:
-    return Columns(columns.label, None, None, columns.features, columns.require_label, header)
+    return replace(columns, header=header)
 
 
 def shown(path: Path, columns: Columns) -> str:

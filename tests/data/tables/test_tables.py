@@ -60,7 +60,7 @@ def test_columns(write_file: WriteFile, text: str, columns: Columns, expected: t
         ("a,y\n1,2\n", Columns(features=("a", "b")), "no column 'b', which is a feature"),
         ("a,y\n1,2\n", Columns(label="y", features=("a", "y")), "column 'y', the label, has two roles"),
         ("y\n1\n", ANY, "no feature columns"),
-        ("a,a,y\n1,2,3\n", ANY, "columns 1 and 2 are both named 'a'"),
+        ("a,a,y\n1,2,3\n", ANY, "columns 1 and 2 are both named 'a'; if the first row is data, use --header no"),
         (",a,y\n0,1,2\n", ANY, "column 1 has no name: use --index 1"),
     ],
 )

@@ -1,0 +1,53 @@
+"""The progress of a read of the rows, which engines count and commands, notebooks and pages show.
+
+Engines count the rows of each part that is done. `shown` sets the function that shows the counts, a few times a second
+at most; it hears nothing of a read that takes less than REPORT_SECONDS.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from threading import Lock
+
+REPORT_SECONDS = 0.5
+_SHOW: ContextVar[Callable[[Reading], object] | None] = ContextVar("show", default=None)
+
+
+@contextmanager
+def shown(show: Callable[[Reading], object]) -> Iterator[None]:
+    """Let `show` be called with the reads that begin within the block, whenever parts of them are done."""
+    token = _SHOW.set(show)
+    try:
+        yield
+    finally:
+        _SHOW.reset(token)
+
+
+class Reading:
+    """A read of n_rows rows that begins now."""
+
+    def __init__(self, n_rows: int) -> None:
+        self.n_rows, self.done_rows, self.began = n_rows, 0, time.monotonic()
+        self._show, self._shown_at, self._lock = _SHOW.get(), self.began, Lock()
+
+    def add(self, n_rows: int) -> None:
+        """Count rows of a part that is done; threads may call it."""
+        with self._lock:
+            self.done_rows += n_rows
+            now = time.monotonic()
+            is_over = self.done_rows >= self.n_rows
+            if self._show is not None and not is_over and now - self._shown_at >= REPORT_SECONDS:
+                self._shown_at = now
+                self._show(self)
+
+    def describe(self) -> str:
+        """Return the share of the pass, the rate and the time left; "" if the pass has ended."""
+        seconds, done = max(time.monotonic() - self.began, 1e-9), self.done_rows
+        if done >= self.n_rows:
+            return ""
+        left = seconds * (self.n_rows - done) / max(1, done)
+        about = f"about {left:.0f} s left" if left < 120 else f"about {left / 60:.0f} min left"
+        return f"{done / self.n_rows:.0%} of a pass, {done / seconds:,.0f} rows/s, {about}"
