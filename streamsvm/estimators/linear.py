@@ -169,12 +169,12 @@ class LinearSVC(BaseLinear, BaseSVC):
         "auto" is cutting planes for the hinge loss, and Newton's method for the squared hinge. Both penalise the bias,
         as LIBLINEAR does. The interior-point method has a free bias (no term in b), and reaches gaps of 1e-8 in 13 to
         36 iterations of two or three passes, for at most a few thousand features.
-    acceleration : {"auto", "one-read", "block-ascent", "guided", "line-search", "none"}, default="auto"
+    acceleration : {"auto", "one-read", "block-ascent", "line-search", "none"}, default="auto"
         How the number of reads is kept small. "one-read" solves exactly for the rows near the margin (for up to 400
         features). "block-ascent" is dual coordinate ascent on one block of rows after another (for more features, and
         for arrays in memory of up to 256 MiB). "line-search" is a line search, and "none" is Algorithm 1 of Joachims
-        (2006) as published. "auto" chooses by the number of features, the memory, and the location of the rows;
-        "guided" is its earlier name. The log ("streamsvm", level INFO) reports when more memory would save reads.
+        (2006) as published. "auto" chooses by the number of features, the memory, and the location of the rows.
+        The log ("streamsvm", level INFO) reports when more memory would save reads.
     scratch : path or None, default=None
         A folder for the rows that may change sides of the margin. If a second read is expected, the first writes these
         rows there, and the second reads only them. For two classes. The files are removed at the end. None writes no

@@ -194,14 +194,13 @@ class CuttingPlaneOptions:
         "auto",
         "one-read",
         "block-ascent",
-        "guided",
         "line-search",
         "none",
         help="the exact solution for the rows near the margin (one-read), dual coordinate ascent on one block of the "
         "rows after another (block-ascent), a line search, or Algorithm 1 of Joachims 2006 without changes (none); "
         "auto chooses the first that suits the number of features and the memory, or a line search if epsilon or "
         "max_cuts is given; if there are too many features or too few resident rows, block-ascent replaces one-read, "
-        "and a note says so; guided is the earlier name of auto",
+        "and a note says so",
     )
     epsilon: float | None = positive(help="the paper's stopping rule: the largest allowed violation of a cut, per row")
     intercept_scaling: float = bias_feature()

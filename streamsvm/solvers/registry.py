@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, Literal
 
-from streamsvm.problems.registry import PROBLEMS, SPARSE, find_kinds
+from streamsvm.problems.registry import PROBLEMS, SPARSE, find_kinds, name_task
 from streamsvm.solvers import options as own_options
 from streamsvm.solvers.options import ALWAYS, WITH_ACTIVE_ROWS, Words
 from streamsvm.system.errors import InputError
@@ -268,7 +268,7 @@ def find_solver(
         if can_solve(record, kinds):
             return record
     losses = PROBLEMS[task].losses
-    asked = f"{loss or next(iter(losses))} of --task {task}" + f" with --penalty {penalty}" * (penalty != "l2")
+    asked = f"{loss or next(iter(losses))} of {name_task(task)}" + f" with --penalty {penalty}" * (penalty != "l2")
     able = dict.fromkeys(record.name for record in SOLVERS if can_solve(record, kinds))
     others = [other for other, own in losses.items() if any(can_solve(record, own) for record in named)]
     instead = f", or --loss {' or '.join(others)}, which it supports" if others else ""

@@ -91,7 +91,7 @@ def test_weights_that_are_all_zero_are_refused_alike_wherever_the_rows_are(estim
         ({"memory": "lots"}, "'lots' is not a size in bytes"),
         ({"n_jobs": 0}, "n_jobs is 0"),
         ({"n_jobs": -2}, "n_jobs is -2"),
-        ({"acceleration": "warp"}, "choose from auto, one-read, block-ascent, guided, line-search, none"),
+        ({"acceleration": "warp"}, "choose from auto, one-read, block-ascent, line-search, none"),
         ({"epsilon": -1}, "option epsilon=-1"),
         ({"resident_rows": 10, "acceleration": "none"}, "resident rows cannot be used with acceleration=none"),
     ],

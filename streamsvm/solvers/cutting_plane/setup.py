@@ -187,7 +187,7 @@ def set_up(source: RowSource, options: TrainOptions, own: CuttingPlaneOptions, b
     """Return a solver with resident rows if enough rows fit, unless the options request another solver."""
     asked_for_stop = own.epsilon is not None or own.max_cuts is not None
     acceleration, note = own.acceleration, ""
-    if acceleration in ("auto", "guided") and asked_for_stop:
+    if acceleration == "auto" and asked_for_stop:
         acceleration = "line-search"
     if acceleration not in ("line-search", "none"):
         if asked_for_stop:

@@ -65,8 +65,7 @@ def has_resident_rows(fit: Solver) -> bool:
 )
 def test_the_choice_if_nothing_is_said(n: int, d: int, one_read: int | None, block_ascent: int) -> None:
     """One read for up to 400 features, with a row in ten but (n d)^(2/3) at least; otherwise ascent, with all rows."""
-    fit, earlier = choose(n, d), choose(n, d, options={"acceleration": "guided"})
-    assert fit.settings == earlier.settings
+    fit = choose(n, d)
     assert fit.settings["acceleration"] == ("block-ascent" if one_read is None else "one-read")
     assert fit.settings["resident_rows"] == (one_read or block_ascent)
     assert not fit.note
@@ -113,7 +112,7 @@ def test_line_search_where_its_options_are_given(option: dict[str, str]) -> None
     assert fit.settings["accelerated"]
     assert fit.settings["epsilon"] == (0.1 if "epsilon" in option else None)
     assert fit.settings["max_cuts"] == (50 if "max_cuts" in option else None)
-    assert choose(100_000, 5, options={"acceleration": "guided"} | option).settings == fit.settings
+    assert choose(100_000, 5, options={"acceleration": "auto"} | option).settings == fit.settings
 
 
 @pytest.mark.slow("trains on many rows")
