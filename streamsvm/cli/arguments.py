@@ -148,6 +148,16 @@ class Features(shared.Kernel, shared.Engine, shared.Opening, shared.Json):
     ----------
     data : DATA.zarr
     destination : DEST.zarr
+    chunk_bytes : SIZE
+        size of a chunk (default: 64MB, less for small data)
+    resume
+        resume after the last finished pass that computes the map; the results of these passes are in
+        .DEST.zarr.passes.npz. The pass that writes the features starts again, and with nystrom everything starts again
+    overwrite
+        replace an existing dataset, once the new one is complete
+
+    What to learn
+    -------------
     map
         polynomial: of second order; the others approximate a kernel (default: cholesky)
     rank : N
@@ -156,13 +166,6 @@ class Features(shared.Kernel, shared.Engine, shared.Opening, shared.Json):
         scale of the kernels rbf, poly and sigmoid; the linear kernel has none (default: scale)
     seed : N
         seed of the random numbers (default: 0)
-    chunk_bytes : SIZE
-        size of a chunk (default: 64MB, less for small data)
-    resume
-        resume after the last finished pass that computes the map; the results of these passes are in
-        .DEST.zarr.passes.npz. The pass that writes the features starts again, and with nystrom everything starts again
-    overwrite
-        replace an existing dataset, once the new one is complete
     """
 
     data = positional()

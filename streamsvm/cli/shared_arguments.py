@@ -259,7 +259,7 @@ class Settings(Kernel, Engine, Opening, Json):
     """
 
     data = positional()
-    help_all = switch(action=Printing, nargs=0, const=Parser.format_all, default=argparse.SUPPRESS)
+    help_all = option(action=Printing, nargs=0, const=Parser.format_all, default=argparse.SUPPRESS)
     help_solver = option(
         action=Printing, choices=name_solvers(), const=lambda _, name: describe_solver(name), default=argparse.SUPPRESS
     )

@@ -141,7 +141,7 @@ SOLVERS = [
     SolverRecord(
         name="cutting-plane",
         losses=("hinge",),
-        own=own_options.CuttingPlaneOptions,
+        own=own_options.CuttingPlane,
         solver="streamsvm.solvers.cutting_plane.setup:set_up",
         keeps_dual=True,
         process_bytes=OTHER_BYTES,
@@ -166,7 +166,7 @@ SOLVERS = [
     replace(
         NEWTON,
         losses=("labels",),
-        own=own_options.LabelNewtonOptions,
+        own=own_options.Newton,
         solver="streamsvm.solvers.label_newton.setup:LabelNewtonSolver",
         compiled=("label-newton",),
         reads={"tol": ALWAYS},
@@ -216,7 +216,7 @@ SOLVERS = [
     SolverRecord(
         name="budgeted-sgd",
         losses=("hinge", "kinked", "squared-tube"),
-        own=own_options.BudgetedOptions,
+        own=own_options.BudgetedSGD,
         solver="streamsvm.solvers.budgeted_sgd.setup:set_up",
         compiled=("budgeted-sgd", "budgeted-removal", "budgeted-average"),
         kernels=("rbf", "linear", "poly", "sigmoid"),
