@@ -2,19 +2,20 @@
 
     STREAMSVM_DATA=FOLDER python -m benchmarks.append [--rows 2000000] [--seeds 3] [--edits added deleted ...]
 
-Covertype (class 2 against the rest, features of variance 1) and generated rows of two overlapping classes. For each
-seed, 1% or 10% of the rows are drawn at random. Added: a model of the other rows is trained and keeps its ball; then
-these rows are appended, and the model is updated. A new training on all rows is compared with it. Deleted, relabelled:
-a model of all rows is trained, and these rows are deleted, or get the other label. "read" is bytes read over the bytes
-of the whole dataset; "left" counts the updates that read all rows because the new optimum was not proved to be in the
-ball. Chunks that fit into the memory are read once for all passes, so bytes are fewer than passes. CPU seconds are
-measured in this process. In the first line of the table they include the time to load compiled functions.
+The data are Covertype (class 2 against the rest, features of variance 1), and generated rows of two overlapping
+classes. For each seed, 1% or 10% of the rows are drawn at random. "added": a model is trained on the other rows, with a
+kept ball; then the drawn rows are appended, and the model is updated. The update is compared with a new training on all
+rows. "deleted", "relabelled": a model is trained on all rows; then the drawn rows are deleted, or get the other label.
+"read": the bytes read, divided by the bytes of the whole dataset. "left": the number of updates that read all rows
+because the new optimum was not proved to be in the ball. Chunks that fit into memory are read only once for all passes,
+so "read" is less than the number of passes. CPU seconds are measured in this process. In the first line of the table,
+they include the time to load compiled functions.
 
-With --starts, a second table is printed in place of the first: passes and CPU seconds on Covertype of new trainings,
-and of trainings that start from a model that was trained with C = 0.01 to the default tolerance.
+With --starts, another table is printed instead: passes and CPU seconds on Covertype, for new trainings and for
+trainings that start from a model with C = 0.01 and the default tolerance.
 
-With --many N, the cost of N appends of ten rows is printed in place of both: CPU seconds of an append, of opening the
-dataset, and of a pass over rows in memory; and the same for these rows ingested at once.
+With --many N, the cost of N appends of ten rows each is printed instead: CPU seconds of an append, of opening the
+dataset, and of a pass over rows in memory. The same figures are printed for one ingest of all these rows.
 """
 
 from __future__ import annotations
@@ -86,7 +87,7 @@ def _load_covertype() -> tuple[Any, Any]:
 
 
 def _print_starts() -> None:
-    """Print the savings by a starting point, for one read and for a line search."""
+    """Print passes and CPU seconds of new trainings and of trainings that start from a model."""
     print("| acceleration | resident | C | tol | new: passes | CPU s | from the model: passes | CPU s |")
     print("|---|---|---|---|---|---|---|---|", flush=True)
     with tempfile.TemporaryDirectory() as folder:
@@ -130,7 +131,7 @@ def _print_many(n_appends: int, at_once: int = 20_000, few: int = 10) -> None:
 
 
 def _measure(name: str, X: Any, y: Any, C: float, resident: str, edit: str, share: float, n_seeds: int) -> str:
-    """Return a line of the table: the means over the seeds."""
+    """Return a line of the table, with means over the seeds."""
     updates, trainings, n_left = [], [], 0
     for seed in range(n_seeds):
         order = np.random.default_rng(seed).permutation(len(X))

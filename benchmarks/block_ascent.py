@@ -2,10 +2,11 @@
 
     python -m benchmarks.block_ascent --data FOLDER [--tol 1e-3] [--seeds 3] [--only few memory]
 
-FOLDER: the unpacked data. `few`: the rows are shuffled by each of the seeds and stored; reads are the bytes read, those
-of single rows included, over the bytes of the dataset, and only the resident rows are kept in memory. `memory`: all
-rows are in memory; the other trainers are one read (up to 400 features) and LIBLINEAR (scikit-learn's LinearSVC at the
-largest tolerance that comes as near the optimum). CPU seconds are medians on one thread; trainers take turns.
+FOLDER holds the unpacked data. `few`: for each seed, the rows are shuffled and stored, and only the resident rows are
+kept in memory. Reads are the bytes read (including single rows), divided by the bytes of the dataset. `memory`: all
+rows are in memory. The other trainers are the solver with one read (for up to 400 features) and LIBLINEAR
+(scikit-learn's LinearSVC, at the largest tolerance that comes as near the optimum). CPU seconds are medians on one
+thread; the trainers take turns.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ TOLERANCES = (0.1, 0.03, 0.01, 3e-3, 1e-3, 3e-4, 1e-4)
 
 
 def load_any(folder: Path, name: str) -> ArrayDataset:
-    """Return rows and labels of two classes: even and odd digits, or letters A to M and the others."""
+    """Return rows with labels of two classes, such as even and odd digits, or letters A to M and N to Z."""
     if name == "mnist":
         X = np.fromfile(folder / "mnist/train-images-idx3-ubyte", np.uint8, offset=16).reshape(-1, 784)
         odd = np.fromfile(folder / "mnist/train-labels-idx1-ubyte", np.uint8, offset=8) % 2
@@ -73,7 +74,7 @@ def measure(call: Callable[[], Any]) -> tuple[Any, float]:
 
 
 def run(source: Any, C: float, tol: float, way: str, resident_rows: str | None) -> tuple[Result, float]:
-    """Train by one method; return the result and CPU seconds."""
+    """Train by one method, and return the result and the CPU seconds."""
     own = None if way == "line-search" else resident_rows
     options = TrainOptions(
         C=C, tol=tol, threads=1, max_passes=MOST_PASSES, resident_rows=own, options={"acceleration": way}
@@ -82,7 +83,7 @@ def run(source: Any, C: float, tol: float, way: str, resident_rows: str | None) 
 
 
 def compare_few(folder: Path, tol: float, seeds: int) -> None:
-    """Print a table of reads, with a share of the rows resident."""
+    """Print the table of reads, where only a share of the rows is resident."""
     opening.ThreadedEngine = lambda source, threads, *_: ThreadedEngine(source, threads)  # type: ignore[misc, assignment]
     print("| data | C | resident | reads, ascent | line search | CPU s, ascent | line search |")
     print("|---|---|---|---|---|---|---|")
@@ -102,7 +103,7 @@ def _tell_reads(result: Result, size: int) -> str:
 
 
 def compare_in_memory(folder: Path, tol: float) -> None:
-    """Print a table of CPU seconds, with all rows in memory."""
+    """Print the table of CPU seconds, where all rows are in memory."""
     print("| data | C | CPU s, ascent | one read | LIBLINEAR | its tol |")
     print("|---|---|---|---|---|---|")
     for name, C in MEMORY:

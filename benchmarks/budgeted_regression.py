@@ -1,14 +1,16 @@
-"""Budgeted SGD for regression against exact SMO and LIBSVM: error, support vectors, CPU seconds. Prints Markdown.
+"""Budgeted SGD for regression, compared with exact SMO and LIBSVM: error, support vectors, CPU seconds.
+
+Prints Markdown.
 
     python -m benchmarks.budgeted_regression --data FOLDER [--seeds 5] [--squared]
 
 FOLDER holds wine/winequality-white.csv, which is standardised. The generated set has 20,000 rows of two features from
--3 to 3 and targets 3 sin(2 x_1) cos(x_2) + 100 with noise of standard deviation 0.2. The error is the root of the mean
-squared error of a quarter of the rows, which is held out. gamma is 1 over the number of features for wine, and 1 for
-the generated rows; epsilon is 0.1. For budgeted SGD the table has the mean and standard deviation of the error over the
-seeds. CPU seconds are medians on one thread; the first training of each kind, which compiles, is not counted. With
---squared the loss is the squared error, and the exact solver is scikit-learn's kernel ridge regression, fitted to the
-targets minus their median.
+-3 to 3 and targets 3 sin(2 x_1) cos(x_2) + 100 with noise of standard deviation 0.2. The error is the root mean squared
+error on a held-out quarter of the rows. gamma is 1 over the number of features for wine, and 1 for the generated rows;
+epsilon is 0.1. For budgeted SGD, the table has the mean and the standard deviation of the error over the seeds. CPU
+seconds are medians on one thread, without the first training of each kind, which compiles functions. With --squared the
+loss is the squared error, and the exact solver is scikit-learn's kernel ridge regression, fitted to the targets minus
+their median.
 """
 
 from __future__ import annotations
@@ -56,7 +58,7 @@ def generate() -> tuple[F64, F64]:
 
 
 def compare(head: str, X: Any, target: F64, about: dict[str, float], given: Any) -> None:
-    """Print the lines of LIBSVM and the exact solver, or of kernel ridge regression, and of each budget."""
+    """Print a line for each exact solver (LIBSVM and SMO, or kernel ridge regression) and for each budget."""
     order = np.random.default_rng(0).permutation(len(X))
     tested, learned = np.split(order, [len(X) // HELD_OUT])
     source = ArrayDataset(X[learned].astype(np.float32), None, None, target=target[learned])

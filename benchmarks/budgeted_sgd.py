@@ -3,11 +3,11 @@
     python benchmarks/budgeted_sgd.py --data FOLDER [--only accuracy merges nystroem stream replicas]
         [--seeds 5] [--rows 10000000] [--work FOLDER]
 
-FOLDER holds the files that pipelines/papers/qaadan_glasmachers_2018/ lists. One epoch, one thread; CPU seconds
-(time.process_time) are medians of the seeds, accuracies mean ± standard deviation. stream and replicas write --rows
-generated rows of 32 features to --work (a temporary folder by default) and train from there as the command does: stream
-within 700 MB, replicas on one worker process for each replica. Their seconds are wall seconds: the machine must have
-nothing else to do.
+FOLDER holds the files that pipelines/papers/qaadan_glasmachers_2018/ lists. Each training makes one epoch on one
+thread. CPU seconds (time.process_time) are medians over the seeds; accuracies are means ± standard deviations. `stream`
+and `replicas` generate --rows rows of 32 features in --work (by default a temporary folder), and train on them as
+`streamsvm train` does: `stream` within 700 MB, `replicas` on one worker process for each replica. Both measure wall
+seconds, so no other programs should run.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from pipelines.report import format_head
 
 PARTS = ("accuracy", "merges", "nystroem", "stream", "replicas")
 FEATURES, STREAM_BUDGET, STREAM_GAMMA = 32, 1000, 0.05
-MEMORY_BYTES = 700_000_000  # fewer bytes than the rows have: no chunk may stay in memory throughout
+MEMORY_BYTES = 700_000_000  # less than the rows take, so that not all chunks stay in memory
 
 
 def main() -> None:
@@ -83,7 +83,7 @@ def write_head(*cells: str) -> None:
 
 
 def compare_exact(splits: dict[Problem, Split], seeds: range) -> None:
-    """Compare with the exact SVM, at a budget of 15% of its support vectors."""
+    """Compare budgeted SGD with the exact SVM. The budget is 15% of the number of support vectors of the exact SVM."""
     write_head("data", "exact, published", "exact, ours", "B", "M", "accuracy", "off the published", "CPU s")
     for problem, split in splits.items():
         exact, n_support = solve_exactly(problem, split)
@@ -139,7 +139,7 @@ def compare_nystroem(splits: dict[Problem, Split], seeds: range) -> None:
 
 
 def follow_stream(data: streamsvm.Dataset) -> None:
-    """Print the memory at each tenth of the rows, the rows a second, and the parts of the time."""
+    """Print the memory after each tenth of the rows, the rows per second, and the seconds of each part of the work."""
     began = time.process_time()
     result = train_on(data, 1, threads=1, memory_bytes=MEMORY_BYTES)
     spent = time.process_time() - began
@@ -161,7 +161,7 @@ def follow_stream(data: streamsvm.Dataset) -> None:
 
 
 def time_of_merge(data: streamsvm.Dataset) -> float:
-    """Return the seconds of one maintenance of a full model of these data."""
+    """Return the seconds of one budget maintenance of a full model of these data."""
     rows = data.take(np.arange(min(data.n_rows, 20_000)))
     rules = make_rules(
         Kernel("rbf", gamma=STREAM_GAMMA), STREAM_BUDGET, 2, regularisation=1 / data.n_rows, period=data.n_rows
@@ -185,7 +185,7 @@ def train_on(data: streamsvm.Dataset, replicas: int, **given: Any) -> Result:
 
 
 def compare_replicas(data: streamsvm.Dataset) -> None:
-    """Compare two replicas on two workers with one on one; accuracy is that of new rows of the same distribution."""
+    """Compare two replicas on two workers with one replica on one worker. The accuracy is measured on new rows."""
     n_test = 20_000
     truth = Truth(FEATURES, noise=0.05)
     blocks = truth.make_blocks(data.n_rows + n_test)

@@ -2,9 +2,9 @@
 
     python -m benchmarks.calibration --data FOLDER [--names a9a ijcnn1 phishing skin] [--ways sigmoid isotonic]
 
-FOLDER: the unpacked data. A fifth of the rows, drawn by a seed, is the test set. Both models are linear with the hinge
-loss, C = 1. Ours is trained from a dataset on disk, on one thread; its reads are counted without and with
-probabilities. Seconds are CPU seconds of the whole fit.
+FOLDER holds the unpacked data. A fifth of the rows, drawn by a seed, is the test set. Both models are linear, with the
+hinge loss and C = 1. streamsvm trains from a dataset on disk, on one thread; the table has the reads of trainings
+without and with probabilities. Seconds are CPU seconds of the whole fit.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
     python -m benchmarks.cells_in_place [--cells 100000] [--genes 2000] [--memory 600MB] [--rounds 2]
 
-Prints a Markdown table of medians: CPU seconds from the start of Python, and the peak of resident memory. The ways take
-turns, each in a process of its own. The cells are generated, 7% of their counts are not zero, and C is 0.01.
+Prints a Markdown table of medians: CPU seconds since the start of Python, and the peak of resident memory. The three
+ways take turns, each in a separate process. The cells are generated; 7% of their counts are not zero. C is 0.01.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def write_cells(path: Path, n_cells: int, n_genes: int) -> None:
 
 
 def measure(command: list[str]) -> tuple[float, float]:
-    """Return the CPU seconds and the peak of resident memory, in MB, of a command."""
+    """Run a command, and return its CPU seconds and its peak of resident memory in MB."""
     ran = subprocess.run([sys.executable, "-c", MEASURED, *command], check=True, capture_output=True)
     seconds, megabytes = json.loads(ran.stdout)
     return seconds, megabytes

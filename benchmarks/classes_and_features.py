@@ -4,12 +4,13 @@
         [--data isolet|mnist|pixels --folder FOLDER] [--loss squared_hinge|logistic] [--C 1] [--most-passes 1000]
         [--memory 8GB,700MB] [--ways classes,curvatures,products,chosen] [--without-theirs]
 
-The rows are generated, or they are the first rows in the folder of isolet, of MNIST scaled to 0..1, or of its pixels
-from 0 to 255. "classes" is Newton's method for each class, "curvatures" and "products" are the two forms of the method
-for all labels (streamsvm.solvers.label_newton), and "chosen" is the default of streamsvm. Each is trained from disk in
-a process of its own, with each memory; with the larger one the rows stay in memory after the first read. A cell has the
-CPU seconds of the whole process and the number of reads of all rows. If a training did not converge, the cell also has
-its status and the gap of all classes. "theirs" is LinearSVC (LIBLINEAR), or LogisticRegression for each class.
+The rows are generated, or they are the first rows of isolet, of MNIST with pixels scaled to 0..1, or of MNIST with
+pixels from 0 to 255. "classes" is Newton's method for each class; "curvatures" and "products" are the two forms of the
+method for all labels (streamsvm.solvers.label_newton); "chosen" is the default of streamsvm. Each of these trains from
+disk, in a separate process, with each of the memory limits. With the larger limit, the rows stay in memory after the
+first read. A cell has the CPU seconds of the whole process, and the number of reads of all rows. If a training has not
+converged, the cell also has its status and the gap of all classes. "theirs" is LinearSVC (LIBLINEAR), or
+LogisticRegression for each class.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ def load_rows(folder: Path, name: str, n: int) -> tuple[npt.NDArray[np.float32],
 
 
 def choose(way: str) -> None:
-    """Make streamsvm use this method."""
+    """Make streamsvm use the method with this name (see the module's docstring)."""
 
     def find(method: SolverRecord, *_: object) -> SolverRecord:
         return method if way == "classes" else find_solver(method.name, ("labels",))
@@ -88,7 +89,7 @@ def train(path: str, way: str, memory: str, given: argparse.Namespace) -> None:
 
 
 def train_theirs(X: npt.NDArray[np.float32], y: npt.NDArray[np.int64], given: argparse.Namespace) -> str:
-    """Train by scikit-learn, and return its cell."""
+    """Train by scikit-learn, and return the cell of this training."""
     theirs = OneVsRestClassifier(Logistic(C=given.C)) if given.loss == "logistic" else Liblinear(C=given.C)
     began = time.process_time()
     with warnings.catch_warnings():
@@ -133,7 +134,7 @@ def main() -> None:
 
 
 def compare(X: npt.NDArray[np.float32], y: npt.NDArray[np.int64], ways: list[str], given: argparse.Namespace) -> None:
-    """Print a line for each memory."""
+    """Print a line for each memory limit."""
     theirs = "" if given.without_theirs else train_theirs(X, y, given)
     with tempfile.TemporaryDirectory() as folder:
         path = str(Path(folder) / "rows.zarr")
@@ -145,7 +146,7 @@ def compare(X: npt.NDArray[np.float32], y: npt.NDArray[np.int64], ways: list[str
 
 
 def _run(path: str, way: str, memory: str, given: argparse.Namespace) -> str:
-    """Return the cell that a process of its own prints."""
+    """Train in a separate process, and return the cell that the process prints."""
     command = [sys.executable, "-m", "benchmarks.classes_and_features", "--train", path, way, memory]
     command += ["--loss", given.loss, "--C", str(given.C), "--most-passes", str(given.most_passes)]
     return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout.strip()

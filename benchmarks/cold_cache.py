@@ -3,13 +3,13 @@
     python benchmarks/cold_cache.py [--gigabytes 8] [--features 64] [--memory 1GB] [--C 0.001] [--work DIR]
         [--rounds 1]
 
-Generates dense rows on the disk (kept in --work if that is given). Three jobs take turns, each in a process of its own
-and with the files out of the page cache: reading and verifying every chunk once (`streamsvm info --verify`), training
-with defaults (one read), and training by line search. The last columns are the seconds to the end of the first pass,
-which include the start of Python and the sample, and the seconds of a later pass with the computation that follows it.
-The memory budget is a part of the data's size: chunks that do not stay in memory are read again in every pass. Reads in
-later passes of a run may come from the system's page cache; `--drop` empties it for the files after every step, so that
-every read comes from the disk.
+The script generates dense rows on the disk, and keeps them if --work is given. Three jobs take turns, each in a
+separate process, and each begins after the files have been dropped from the page cache: reading and verifying every
+chunk once (`streamsvm info --verify`), training with defaults (one read), and training by line search. The last columns
+are the seconds to the end of the first pass, including the start of Python and the sample, and the seconds of a later
+pass with the computation that follows it. The memory budget is smaller than the data: chunks that do not stay in memory
+are read again in every pass. Later passes may read from the page cache; `--drop` drops the files from the cache after
+every step, so that every read comes from the disk.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ RUNS = {
 
 
 def drop_pages(folder: Path) -> None:
-    """Take the files out of the page cache."""
+    """Drop the files from the page cache of the system."""
     for path in folder.rglob("*"):
         if path.is_file():
             with path.open("rb") as file:
@@ -43,7 +43,7 @@ def drop_pages(folder: Path) -> None:
 
 
 def run(data: Path, drop: bool, *arguments: str) -> tuple[float, dict[str, float]]:
-    """Run a command from a cold cache; return its seconds and the object in its last line."""
+    """Run a command from a cold cache; return its seconds, and the JSON object in its last line of output."""
     drop_pages(data)
     began = time.monotonic()
     command = [sys.executable, "-m", "streamsvm", *arguments, "--json"]

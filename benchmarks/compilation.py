@@ -2,10 +2,11 @@
 
     python benchmarks/compilation.py [--case cutting-plane ...] [--layout dense ...] [--rounds 1]
 
-Every line begins with an empty cache. The case trains twice, each time in a process of its own: the compiler's time is
-the difference of their CPU seconds, child processes included. `kernels` counts the functions with their argument types
-that the training called, and `lines` their lines of LLVM code, which tests/solvers/test_warm_up.py limits. CPU seconds
-grow when other programs share the cores: compare two versions in turn, on a machine at rest.
+For every line, the cache is emptied first. Then each case trains twice, in two processes: the difference of their CPU
+seconds, including child processes, is the compiler's time. `kernels` is the number of compiled functions that the
+training called, counted once for each combination of argument types; `lines` is the number of lines of their LLVM code,
+which tests/solvers/test_warm_up.py limits. CPU seconds grow if other programs share the cores: compare two versions in
+turn, on an idle machine.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ ROOT = Path(__file__).parents[1]
 
 
 def train(case: str, layout: str, cache: str) -> tuple[float, dict[str, Any]]:
-    """Return the CPU seconds of a training in a fresh process, and what it printed."""
+    """Train in a new process, and return its CPU seconds and its output."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     run = subprocess.run(
         [sys.executable, "-m", "tests.compiled_kernels", case, layout],

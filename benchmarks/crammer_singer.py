@@ -2,10 +2,11 @@
 
     python -m benchmarks.crammer_singer --data FOLDER [--only NAME ...] [--tol 1e-3]
 
-FOLDER: the unpacked data. Accuracy is measured on test rows. `reads`: bytes read over the bytes of the dataset, with
-only a tenth of the rows kept in memory. CPU seconds are measured on one thread with all rows in memory. LIBLINEAR
-(scikit-learn's LinearSVC) is run with several tolerances, and the table shows the largest tolerance with which its P is
-within `tol` of the bound. If no tolerance suffices, the table shows the distance of P from the bound.
+FOLDER holds the unpacked data. Accuracy is measured on test rows. `reads`: the bytes read, divided by the bytes of the
+dataset, if only a tenth of the rows is kept in memory. CPU seconds are measured on one thread with all rows in memory.
+LIBLINEAR (scikit-learn's LinearSVC) is run with several tolerances, and the table shows the largest tolerance at which
+the P of LIBLINEAR is within `tol` of the lower bound. If no tolerance suffices, the table shows the distance of P from
+the bound.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ Split = tuple[Any, np.ndarray, Any, np.ndarray]
 TOLERANCES = (0.1, 0.03, 0.01, 1e-3)
 WAYS: list[dict[str, Any]] = [{}, {"loss": "squared_hinge"}, {"task": "crammer-singer"}]
 MOST_FEATURES = 5000  # for Newton's method
-CHUNKS = 64  # chunks of a dataset: many, so that small data are read like large data
+CHUNKS = 64  # the number of chunks of a dataset, large enough that small data are read like large data
 
 
 def load_letter(folder: Path) -> Split:
@@ -80,7 +81,7 @@ def load_covtype(folder: Path) -> Split:
 
 
 def load_newsgroups(folder: Path) -> Split:
-    """Return the texts of 20 newsgroups, by date, weighted by tf-idf and of length 1."""
+    """Return the texts of 20 newsgroups, split by date. Rows are weighted by tf-idf and scaled to length 1."""
     names = [str(folder / f"newsgroups_lda/news20bydate.{part}.svm") for part in ("train", "test")]
     (X, y), (X_test, y_test) = [load_svmlight_file(name, n_features=61_188, dtype=np.float32) for name in names]
     weigh = TfidfTransformer(sublinear_tf=True).fit(X)
@@ -109,7 +110,7 @@ def measure(call: Callable[[], Any]) -> tuple[Any, float]:
 
 
 def count_reads(source: ArrayDataset, options: TrainOptions) -> float:
-    """Train from disk with a tenth of the rows in memory, and return the reads of the data."""
+    """Train from disk with a tenth of the rows in memory, and return the number of reads of the data."""
     with tempfile.TemporaryDirectory() as out:
         X: Any = source.X
         X = X if isinstance(X, np.ndarray) else csr_array((X.data, X.indices, X.indptr))
@@ -128,7 +129,7 @@ def compute_objective(W: Any, X: Any, y: np.ndarray, C: float) -> float:
 
 
 def run_liblinear(X: Any, y: np.ndarray, C: float, limit: float) -> tuple[str, str]:
-    """Return LIBLINEAR's CPU seconds and tolerance, or how far its P is above the limit."""
+    """Return the CPU seconds and the tolerance of LIBLINEAR, or the distance of its P from the limit."""
     X, told = X.astype(np.float64), ("", "")
     if issparse(X):
         X.indices, X.indptr = X.indices.astype(np.int32), X.indptr.astype(np.int32)

@@ -1,12 +1,12 @@
-"""Crammer-Singer on random problems with extreme scales: prints false certificates and long runs.
+"""Crammer-Singer on random problems with extreme scales: prints all false certificates and long runs.
 
     python -m benchmarks.crammer_singer_fuzz [FIRST LAST]
 
-Problem SEED has 10 to 400 rows of 1 to 20 features and 2 to 7 classes, dense or sparse. Features and weights are of
-scales from 1e-6 to 1e6, C from 1e-6 to 1e8; rows are repeated, zero, or nearly parallel. Each problem is trained with
-all rows in memory, on blocks of a third of the rows, and by line search alone. P of each model is computed in long
-double. A certificate is false if P differs from the reported P by more than the reported rounding, or if a lower bound
-is above the P of any of the three models.
+A problem is drawn with each seed from FIRST to LAST - 1: 10 to 400 rows, dense or sparse, with 1 to 20 features and 2
+to 7 classes. Features and weights have scales from 1e-6 to 1e6, and C is from 1e-6 to 1e8. Some rows are repeated,
+zero, or nearly parallel. Each problem is trained with all rows in memory, on blocks of a third of the rows, and by line
+search alone. P of each model is computed in long double. A certificate is false if P differs from the reported P by
+more than the reported rounding, or if a lower bound is above the P of any of the three models.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ MOST_SECONDS = 20.0
 
 
 def make(seed: int) -> tuple[ArrayDataset, float]:
-    """Return rows and C."""
+    """Return the rows and the C of the problem with this seed."""
     random = np.random.default_rng([16, seed])
     n, d, K = int(random.integers(10, 400)), int(random.integers(1, 21)), int(random.integers(2, 8))
     K, kind = min(K, n), random.choice(["plain", "parallel", "repeated", "weights", "features", "both", "sparse"])
@@ -84,7 +84,10 @@ def run(source: ArrayDataset, options: TrainOptions) -> tuple[Result, float]:
 
 
 def try_one(seed: int) -> list[str]:
-    """Print false certificates, and runs that are long or not converged; return the runs' statuses."""
+    """Train on one problem.
+
+    Print false certificates, and runs that are long or have not converged; return all statuses.
+    """
     source, C = make(seed)
     tol, limit = 1e-3 if seed % 3 else 1e-6, MOST_SECONDS
     options = TrainOptions(task="crammer-singer", C=C, tol=tol, threads=1, max_seconds=limit)

@@ -2,14 +2,14 @@
 
     python benchmarks/decomposition.py --data FOLDER [--rounds 3] [--seeds 3] [--only a9a ijcnn1 ...]
 
-FOLDER holds adult/a1a to a9a, web/w1a to w8a, ijcnn1/ijcnn1.trn and covtype/covtype.csv (a header, then features and a
+FOLDER holds adult/a1a to a9a, web/w1a to w8a, ijcnn1/ijcnn1.trn, covtype/covtype.csv (a header, then features and a
 class from 1 to 7; 100,000 or 20,000 rows are drawn, class 2 against the rest, columns divided by their maxima),
-phishing/phishing, banana/banana.all.txt, skin_nonskin/Skin_NonSkin.txt and splice_libsvm/splice.txt. The constants of a
-step's turns were chosen with splice, covtype-20k, banana and phishing. With --only, the table of the linear kernel is
-left out. Each training of the first table is a `streamsvm train` process, so that its memory peak is its own; the
-reference has the default number of resident rows and a gap of 1e-5. The floor of the passes is the number of support
-vectors over the number of resident rows, because a pass adds no more columns than there are resident rows. Exponents of
-the second table are slopes of log seconds over log rows.
+phishing/phishing, banana/banana.all.txt, skin_nonskin/Skin_NonSkin.txt and splice_libsvm/splice.txt. The constants that
+limit the turns of a step were chosen on splice, covtype-20k, banana and phishing. With --only, the table of the linear
+kernel is left out. Each training of the first table is a separate `streamsvm train` process, whose memory peak is
+measured. The reference is a training with the default number of resident rows, to a gap of 1e-5. The floor is a lower
+limit of the passes: the number of support vectors divided by the number of resident rows, since a pass adds at most one
+column for each resident row. Exponents of the second table are the slopes of log seconds against log rows.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ PROBLEMS = {  # C and gamma
 
 
 def read_covtype(file: Path, n_rows: int = 100_000) -> tuple[Any, Any]:
-    """Return rows drawn at random, class 2 against the rest."""
+    """Return rows of Covertype drawn at random, with labels of class 2 against the rest."""
     table = np.loadtxt(file, delimiter=",", dtype=np.float32, skiprows=1)
     table = table[np.random.default_rng(0).permutation(len(table))[:n_rows]]
     X = table[:, :54] / np.maximum(table[:, :54].max(axis=0), 1)
@@ -54,13 +54,13 @@ def read_covtype(file: Path, n_rows: int = 100_000) -> tuple[Any, Any]:
 
 
 def read_skin(file: Path) -> tuple[Any, Any]:
-    """Return colours from 0 to 1, skin against the rest."""
+    """Return colours scaled to 0..1, with labels of skin against the rest."""
     table = np.genfromtxt(file, delimiter=",", skip_header=1, dtype=np.float32)
     return table[:, :3] / 255, np.where(table[:, 3] == 1, 1, -1)
 
 
 def read_splice(file: Path) -> tuple[Any, Any]:
-    """Return bases scaled from 1..4 to 0..1."""
+    """Return the rows of splice, with the codes 1..4 of the bases scaled to 0..1."""
     X, y = load_svmlight_file(str(file), dtype=np.float32)
     return (X.toarray() - 1) / 3, np.where(y > 0, 1, -1)
 
@@ -87,7 +87,7 @@ def ingest_problem(name: str, data: Path, folder: Path) -> Dataset:
 
 
 def run_train(dataset: Dataset, C: float, gamma: float, seed: int, *more: str) -> dict[str, Any]:
-    """Train in a process of its own."""
+    """Train in a separate process."""
     with tempfile.TemporaryDirectory() as folder:
         command = [
             sys.executable,
@@ -115,7 +115,7 @@ def run_train(dataset: Dataset, C: float, gamma: float, seed: int, *more: str) -
 
 
 def show_resident(data: Path, seeds: int, names: list[str]) -> None:
-    """Print the first table."""
+    """Print the table of trainings with few resident rows."""
     print(
         "| problem | seed | status | passes (<= 8) | floor | gap | objective over reference | peak MB | projected MB |"
     )
@@ -137,7 +137,7 @@ def show_resident(data: Path, seeds: int, names: list[str]) -> None:
 
 
 def show_scaling(data: Path, rounds: int) -> None:
-    """Print the second table."""
+    """Print the table of the linear kernel on files of growing size."""
     print("\n| linear kernel | file | rows | median seconds | passes | exponent (<= 1.3) |\n|---|---|---|---|---|---|")
     for name, files, C in (
         ("adult", ("a1a", "a4a", "a5a", "a7a", "a8a", "a9a"), 0.05),

@@ -1,12 +1,14 @@
-"""What the default costs beside each documented alternative, on a grid of 40 problems. Prints a Markdown table.
+"""What the default costs beside each documented alternative, on a grid of 40-odd problems. Prints a Markdown table.
 
     python -m benchmarks.defaults FOLDER [--data ../shared/data] [--only WORD] [--rounds 3] [--most 300] [--full]
 
-The datasets are made once and kept in FOLDER. Every fit runs in a process of its own, on two threads. The fits of a
-problem take turns (A B C A B C ...), and the table shows medians of CPU seconds, wall seconds, passes and the peak
-memory of the process. Seconds are measured within `train`: they include loading compiled functions, and exclude the
-start of Python. The ratios compare the default with the alternative of the least wall time, plus 0.1 s. A fit is
-stopped after --most seconds. With --full the largest dataset has 3 GB.
+The datasets are made once and kept in FOLDER. Every fit runs in a process of its own, on two threads, or on two workers
+of one thread each. A problem with folds is a whole cross-validation, including the training on all rows. The fits of a
+problem take turns (A B C A B C ...), and the table shows medians of CPU seconds (workers included), wall seconds,
+passes and the peak memory of the largest process. Seconds are measured within `train` or `tune`: they include loading
+compiled functions and starting workers, and exclude the start of Python. The ratios compare the default with the
+alternative of the least wall time, plus 0.1 s. A fit is stopped after --most seconds. With --full the largest dataset
+has 3 GB.
 """
 
 from __future__ import annotations
@@ -31,26 +33,38 @@ from tests.object_server import ObjectServer
 from tests.remote import upload
 
 FIT = """
-import json, resource, sys, time
+import json, os, resource, sys, time
 from streamsvm.data.open import open_dataset
 from streamsvm.options import TrainOptions
 from streamsvm.runs.train import train
+from streamsvm.runs.tune import tune
 asked = json.loads(sys.argv[2])
-spent, began = time.process_time(), time.perf_counter()
-result = train(open_dataset(sys.argv[1]), TrainOptions(threads=2, **asked))
+costs, folds = asked["C"], asked.pop("folds", None)
+if folds:
+    asked["C"] = costs[0]
+spent, began = sum(os.times()[:4]), time.perf_counter()
+data, options = open_dataset(sys.argv[1]), TrainOptions(**{"threads": 2, **asked})
+found = tune(data, options, costs, folds=folds) if folds else train(data, options)
+wall, cpu = time.perf_counter() - began, sum(os.times()[:4]) - spent
+result = found.result if folds else found
+workers = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+own = next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmHWM"))
 print(json.dumps({
-    "cpu": time.process_time() - spent, "wall": time.perf_counter() - began, "passes": result.passes,
-    "peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, "status": result.status,
+    "cpu": cpu, "wall": wall, "passes": result.passes + (found.passes if folds else 0),
+    "peak": max(own, workers) / 1024, "status": result.status,
     "gap": result.relative_gap,
 }))
 """
-LATENCY = 0.05  # seconds before each answer of the store
+LATENCY = 0.05  # the latency of the store, in seconds
 HINGE = ("one-read", "block-ascent", "line-search")
 
 
 @dataclass(frozen=True)
 class Problem:
-    """A problem of the grid. settings: of TrainOptions. others: the settings that each alternative has beside them."""
+    """A problem of the grid.
+
+    settings: fields of TrainOptions. others: the further settings of each alternative, by name.
+    """
 
     data: str
     settings: dict[str, Any]
@@ -59,7 +73,7 @@ class Problem:
 
 
 def of_hinge(data: str, C: float, *, among: tuple[str, ...] = HINGE, on_store: bool = False, **more: Any) -> Problem:
-    """Return a problem of the hinge loss, whose alternatives are accelerations or the interior-point method."""
+    """Return a problem with the hinge loss. The alternatives are accelerations or the interior-point method."""
     others: dict[str, dict[str, Any]] = {
         name: {"solver": "interior-point"}
         if name == "interior-point"
@@ -70,16 +84,25 @@ def of_hinge(data: str, C: float, *, among: tuple[str, ...] = HINGE, on_store: b
 
 
 def of_solvers(data: str, C: float, solvers: tuple[str, ...], *, on_store: bool = False, **more: Any) -> Problem:
-    """Return a problem whose alternatives are solvers."""
+    """Return a problem for which the alternatives are other solvers."""
     return Problem(data, {"C": C, **more}, {name: {"solver": name} for name in solvers}, on_store)
 
 
 def of_classes(data: str, more: dict[str, Any]) -> Problem:
-    """Return a problem of Crammer-Singer, whose alternatives are accelerations."""
+    """Return a Crammer-Singer problem, for which the alternatives are accelerations."""
     others: dict[str, dict[str, Any]] = {
         name: {"options": {"acceleration": name}} for name in ("block-ascent", "line-search")
     }
     return Problem(data, {"C": 0.1, "task": "crammer-singer", **more}, others)
+
+
+def of_tuning(data: str, **more: Any) -> Problem:
+    """Return the cross-validation of two costs on three folds, whose alternatives are accelerations of every fit."""
+    settings: dict[str, Any] = {"C": [0.1, 1.0], "folds": 3, **more}
+    others: dict[str, dict[str, Any]] = {
+        name: {"options": {"acceleration": name}} for name in ("block-ascent", "line-search")
+    }
+    return Problem(data, settings, others)
 
 
 TENTH: dict[str, Any] = {"resident_rows": "10%"}
@@ -116,11 +139,17 @@ GRID = [
     of_solvers("news20", 1.0, REGRESSION, loss="logistic"),
     *(of_classes(*case) for case in (("letter", {}), ("letter", TENTH), ("20 classes", {}))),
     of_solvers("3,000 rows", 1.0, ("smo", "irwls"), kernel="rbf"),
+    *(of_tuning(data) for data in ("hashed", "wide, 10 classes", "dense 10")),
+    of_hinge("large", 1e-3, workers=2, threads=1, memory_bytes=500_000_000),
+    of_tuning("dense 10", workers=2, threads=1),
 ]
 
 
 def make_dense(n: int, d: int, classes: int = 2, scales: bool = False) -> tuple[Any, Any]:
-    """Return normal rows whose classes overlap, with a tenth of them flipped. scales: the last one is a timestamp."""
+    """Return normal rows of overlapping classes, with a tenth of the labels flipped.
+
+    scales: the last feature is a timestamp.
+    """
     rng = np.random.default_rng(d)
     X = rng.standard_normal((n, d), dtype=np.float32)
     w = rng.standard_normal((d, classes)) / np.sqrt(d)
@@ -132,7 +161,7 @@ def make_dense(n: int, d: int, classes: int = 2, scales: bool = False) -> tuple[
 
 
 def make_sparse(n: int, d: int, density: float, classes: int = 2) -> tuple[Any, Any]:
-    """Return rows of a text of random words, and a class for each."""
+    """Return sparse rows that resemble texts of random words, and the class of each row."""
     rng = np.random.default_rng(n)
     counts = csr_array(random_array((n, d), density=density, rng=rng, format="csr", dtype=np.float32))
     X = csr_array(TfidfTransformer().fit_transform(counts)).astype(np.float32)
@@ -141,7 +170,7 @@ def make_sparse(n: int, d: int, density: float, classes: int = 2) -> tuple[Any, 
 
 
 def with_targets(X: Any, _: Any) -> tuple[Any, Any]:
-    """Return the rows with a number to predict, with noise of Laplace's distribution."""
+    """Return the rows with regression targets, whose noise has a Laplace distribution."""
     rng = np.random.default_rng(X.shape[0])
     f = X @ rng.standard_normal(X.shape[1])
     return X, f / np.std(f) + 0.3 * rng.laplace(size=X.shape[0])
@@ -149,7 +178,7 @@ def with_targets(X: Any, _: Any) -> tuple[Any, Any]:
 
 def read_covtype(data: Path, scaled: bool) -> tuple[Any, Any]:
     """Return Covertype, class 1 against the rest."""
-    table = np.loadtxt(data / "covtype" / "covtype.csv", delimiter=",", dtype=np.float32, skiprows=1)
+    table = np.loadtxt(data / "covtype" / "covtype.csv.xz", delimiter=",", dtype=np.float32, skiprows=1)
     X, y = table[:, :-1], (table[:, -1] == 1).astype(int)
     return (X / np.maximum(np.abs(X).max(axis=0), 1e-9) if scaled else X), y
 
@@ -166,29 +195,30 @@ MADE: dict[str, Callable[[Path, bool], tuple[Any, Any]]] = {
     "hashed": lambda *_: make_sparse(10_248, 65_537, 0.0003),
     "105 classes of text": lambda *_: make_sparse(8_000, 20_000, 0.003, classes=105),
     "20 classes": lambda *_: make_dense(25_000, 40, classes=20),
+    "wide, 10 classes": lambda *_: make_dense(490, 765, classes=10),
     "1,000 rows": lambda *_: make_dense(1000, 10),
     "3,000 rows": lambda *_: make_dense(3000, 10),
     "wide targets": lambda *_: with_targets(*make_sparse(7_770, 8_315, 0.005)),
     "wider targets": lambda *_: with_targets(*make_sparse(2_000, 9_947, 0.005)),
     "targets": lambda *_: with_targets(*make_dense(600_000, 30)),
 }
-FILES = {"news20": "news20/news20", "letter": "letter/letter.scale"}
+FILES = {"news20": "news20/news20.xz", "letter": "letter/letter.scale.xz"}
 
 
 def make(name: str, folder: Path, data: Path, full: bool) -> Path:
-    """Return the dataset of this name, which is made unless it exists."""
+    """Return the dataset with this name. Make it if it does not exist."""
     path = folder / f"{name}.zarr"
     if not path.exists():
         if name in FILES:
-            streamsvm.ingest(data / FILES[name], path)
+            streamsvm.ingest(data / FILES[name], path, file_format="svmlight")
         else:
             X, y = MADE[name](data, full)
-            streamsvm.ingest(X, path, y)
+            streamsvm.ingest(X, path, y, regression=name.endswith("targets"))
     return path
 
 
 def fit(path: str, settings: dict[str, Any], most: float, environment: dict[str, str]) -> dict[str, Any]:
-    """Return what a fit took. It is stopped, and called "over", after `most` seconds."""
+    """Run a fit, and return its measurements. After `most` seconds, stop it and return "over"."""
     command = [sys.executable, "-c", FIT, path, json.dumps(settings)]
     try:
         done = subprocess.run(
@@ -197,7 +227,8 @@ def fit(path: str, settings: dict[str, Any], most: float, environment: dict[str,
     except subprocess.TimeoutExpired:
         return {"cpu": most, "wall": most, "passes": 0, "peak": 0.0, "status": "over", "gap": None}
     if done.returncode:
-        return {"cpu": most, "wall": most, "passes": 0, "peak": 0.0, "status": done.stderr[-100:], "gap": None}
+        why = "refused" if "InputError" in done.stderr else done.stderr[-100:]
+        return {"cpu": most, "wall": most, "passes": 0, "peak": 0.0, "status": why, "gap": None}
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found
 
@@ -234,7 +265,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("folder", type=Path)
     parser.add_argument("--data", type=Path, default=Path("../shared/data"))
-    parser.add_argument("--only", default="")
+    parser.add_argument("--only", default="", help="only problems whose data and settings contain this word")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--most", type=float, default=300.0)
     parser.add_argument("--full", action="store_true")

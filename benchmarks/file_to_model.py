@@ -1,14 +1,14 @@
-"""From text to a model: `train FILE`, and the commands of LIBLINEAR and Vowpal Wabbit. Prints a table.
+"""From text to a model: `train FILE`, compared with the commands of LIBLINEAR and Vowpal Wabbit. Prints a table.
 
     python -m benchmarks.file_to_model --data FOLDER --liblinear PROGRAM [--sets NAME...] [--rounds 3]
 
-FOLDER holds the public sets as benchmarks/two_classes.py reads them, and PROGRAM is LIBLINEAR's `train`. The rows are
-first written as svmlight text, repeated to about --megabytes, and trained with C / copies, so that the optimum is the
-same; Vowpal Wabbit (`pip install vowpalwabbit`) gets its own form of the same text. Whole commands are timed: the start
-of the program, reading, training, and writing the model. `train FILE` also writes a dataset; when the command is
-repeated, it trains from this dataset. CPU and elapsed seconds are medians; the commands take turns. LIBLINEAR has a
-tolerance of 0.1, its default; Vowpal Wabbit makes --epochs passes. Distances are (P - D) / P with the lower bound D
-that streamsvm proved; P of each model is computed here in float64.
+FOLDER holds the public sets that benchmarks/two_classes.py reads, and PROGRAM is LIBLINEAR's `train`. The rows are
+first written as svmlight text of about --megabytes, in several copies. C is divided by the number of copies, so that
+the optimum stays the same. Vowpal Wabbit (`pip install vowpalwabbit`) gets the same rows in its own text format. Whole
+commands are timed: the start of the program, reading, training, and writing the model. `train FILE` also writes a
+dataset; when the command is repeated, it trains from this dataset. CPU and elapsed seconds are medians; the commands
+take turns. LIBLINEAR has its default tolerance of 0.1; Vowpal Wabbit makes --epochs passes. Distances are (P - D) / P,
+with the lower bound D that streamsvm proved. P of each model is computed by this script, in float64.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ COSTS = {"a9a": 0.05, "ijcnn1": 1.0, "covtype": 0.1, "news20": 1.0}
 
 
 def write_texts(rows: ArrayDataset, folder: Path, n_bytes: float) -> tuple[int, csr_array, F64]:
-    """Write rows.svm and rows.vw; return how often the rows are repeated, and the rows and labels of one copy."""
+    """Write rows.svm and rows.vw; return the number of copies, and the rows and labels of one copy."""
     taken = rows.take(np.arange(rows.n_rows))
     assert taken.y is not None
     X = taken.X
@@ -58,7 +58,7 @@ def write_texts(rows: ArrayDataset, folder: Path, n_bytes: float) -> tuple[int, 
 
 
 def train_ours(folder: Path, C: float, again: bool) -> F64:
-    """Train on the text; return the weights, the bias last. again: a dataset exists already."""
+    """Train on the text; return the weights, with the bias at the end. again: whether a dataset exists already."""
     for made in ["run"] if again else ["run", "rows.svm.cache.zarr"]:
         shutil.rmtree(folder / made, ignore_errors=True)
     command = [sys.executable, "-m", "streamsvm", "train", str(folder / "rows.svm"), "--C", repr(C)]
@@ -69,7 +69,7 @@ def train_ours(folder: Path, C: float, again: bool) -> F64:
 
 
 def train_liblinear(program: Path, folder: Path, C: float) -> F64:
-    """Run LIBLINEAR's dual solver of the hinge loss, with a constant feature, and read its model."""
+    """Run LIBLINEAR's dual solver for the hinge loss, with a constant feature, and read the model that it writes."""
     call([str(program), "-q", "-s", "3", "-c", repr(C), "-B", "1", str(folder / "rows.svm"), str(folder / "model")])
     head, _, weights = (folder / "model").read_text().partition("\nw\n")
     first = next(line for line in head.splitlines() if line.startswith("label")).split()[1]
@@ -77,9 +77,10 @@ def train_liblinear(program: Path, folder: Path, C: float) -> F64:
 
 
 def train_vowpal_wabbit(epochs: int, size: float, rate: float, folder: Path) -> F64:
-    """Run gradient descent with steps 1 / (lambda (t + t0)) and lambda = 1 / size, over a cache that it writes first.
+    """Run stochastic gradients with steps 1 / (lambda (t + t0)) and lambda = 1 / size.
 
-    It shrinks w only at rows that have a loss, and therefore has a different optimum (pipelines/compare).
+    Vowpal Wabbit first writes a cache. It shrinks w only at rows that have a loss, and therefore has a
+    different optimum (pipelines/compare).
     """
     (folder / "rows.vw.cache").unlink(missing_ok=True)
     options = (
@@ -105,7 +106,7 @@ def call(command: list[str]) -> str:
 
 
 def compute_objective(X: csr_array, y: F64, w: F64, C: float) -> float:
-    """Return P of a model, with C for each row of X; features without a weight are ignored."""
+    """Return P of a model, with the cost C for each row of X. Features without a weight are ignored."""
     full = np.zeros(X.shape[1])
     full[: len(w) - 1] = w[:-1][: X.shape[1]]
     margins = y * (X.astype(np.float64) @ full + w[-1])

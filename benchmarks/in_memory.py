@@ -2,12 +2,12 @@
 
     python -m benchmarks.in_memory --data FOLDER [--sets NAME...] [--costs C...] [--losses LOSS...] [--tol TOL...]
 
-FOLDER holds the public sets as benchmarks/two_classes.py reads them. The estimator is fitted on arrays with one thread,
-and its time is that of the whole `fit`: the checks of the input, the solver, the proof, the model. LIBLINEAR (`pip
-install liblinear-official`) gets the rows in its own format, and only its training is timed. It has the largest of
-TOLERANCES with which its model is within `tol` of the optimum; for a smooth loss it has the faster of its primal and
-dual solvers. Both run in turn, a few times, and the table has the medians of their CPU seconds. Distances are (P - D) /
-P with the largest lower bound D that was proved.
+FOLDER holds the public sets that benchmarks/two_classes.py reads. streamsvm's estimator is fitted to arrays on one
+thread, and the whole `fit` is timed: the checks of the input, the solver, the proof, and the model. LIBLINEAR (`pip
+install liblinear-official`) gets the rows in its own format, and only its training is timed. It runs at the largest of
+TOLERANCES for which its model is within `tol` of the optimum; for a smooth loss, it runs the faster of its primal and
+dual solvers. The two trainers take turns a few times, and the table has the medians of their CPU seconds. Distances are
+(P - D) / P, with the largest lower bound D that was proved.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from streamsvm.numeric.compilation import one_blas_thread
 SETS = ["a9a", "w8a", "ijcnn1", "covtype", "news20", "bydate"]
 TOLERANCES = (1.0, 0.3, 0.1, 0.03, 0.01, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5, 1e-5, 1e-6)
 SOLVERS = {"hinge": (3,), "squared_hinge": (2, 1), "logistic": (0, 7)}  # solver numbers of LIBLINEAR
-MOST_SECONDS = 10.0  # A longer run of LIBLINEAR counts as one that does not come near enough.
-QUICK_SECONDS = 0.5  # faster runs are repeated three times as often
+MOST_SECONDS = 10.0  # If LIBLINEAR runs longer, it counts as too far from the optimum.
+QUICK_SECONDS = 0.5  # runs faster than this are repeated three times as often
 
 
 class Found(NamedTuple):
@@ -67,7 +67,7 @@ def main() -> None:
 
 
 def compare(X: Any, y: Any, problem: Any, loss: str, C: float, tolerances: list[float], rounds: int) -> list[list[str]]:
-    """Return the cells of a line for each tolerance."""
+    """Return, for each tolerance, the cells of a line."""
     bound = fit(X, y, loss, C, min(tolerances) / 100).lower_bound_
     lines = []
     for tol in tolerances:
@@ -103,7 +103,7 @@ def fit(X: Any, y: Any, loss: str, C: float, tol: float) -> Any:
 
 
 def choose_solver(problem: Any, loss: str, C: float, tol: float, find: Callable[[Any], float]) -> Any:
-    """Return LIBLINEAR's fastest solver that comes near enough, and its tolerance; None if none does."""
+    """Return the fastest solver of LIBLINEAR that comes near enough, and its tolerance; None if no solver does."""
     best: tuple[float, tuple[int, float]] | None = None
     for solver in SOLVERS[loss]:
         for own in TOLERANCES:
@@ -127,7 +127,7 @@ def run_liblinear(problem: Any, C: float, solver: int, tol: float) -> Found:
 
 
 def find_distance(X: Any, y: Any, loss: str, C: float, w: Any, bound: float) -> float:
-    """Return (P - D) / P."""
+    """Return (P - D) / P of the weights w. bound: the lower bound D."""
     X = X.astype(np.float64) if isinstance(X, csr_array) else X
     margins = y * (X @ w[:-1] + w[-1])
     hinges = np.maximum(0.0, 1.0 - margins)

@@ -2,14 +2,15 @@
 
     python benchmarks/ingest.py [--rows 1000000] [--features 28] [--rounds 5] [--before FOLDER] [FILE ...]
 
-Prints Markdown tables of medians, measured in turn (A B C A B C ...), each in a process of its own: CPU seconds of all
-threads, and wall seconds, which mean little on a busy machine. The files are generated (dense rows as CSV, Parquet and
-svmlight), or given; their label is the column named `label`, or the last one. FOLDER is a checkout of another version.
+Prints Markdown tables of medians: CPU seconds of all threads, and wall seconds, which depend on the other programs that
+run. The stages take turns (A B C A B C ...), each in a separate process. The files are generated (dense rows as CSV,
+Parquet and svmlight) or given. The labels are the column named `label`, or else the last column. FOLDER is a checkout
+of another version.
 
     pyarrow   pyarrow reads the file in batches, whose columns are copied side by side into float32
-    read      the reader of streamsvm, whose rows are thrown away
-    ingest the whole command: read, survey, set aside, shuffle, checksums, write floor a file as large as the dataset,
-    with checksums, written and synced to the disk
+    read      the reader of streamsvm, whose rows are discarded
+    ingest    the whole command: read, survey, spool, shuffle, checksums, write
+    floor     a file as large as the dataset, with checksums, written and synced to the disk
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ def make_files(folder: Path, n_rows: int, n_features: int) -> list[Path]:
 
 
 def read_by_pyarrow(path: Path) -> int:
-    """Read a table in batches, each into one array."""
+    """Read a table by pyarrow in batches, and copy each batch into one array."""
     import pyarrow.csv
     import pyarrow.parquet
 
@@ -71,7 +72,7 @@ def read_by_pyarrow(path: Path) -> int:
 
 
 def read_by_us(path: Path) -> int:
-    """Read a file and throw its rows away."""
+    """Read a file by streamsvm, and discard the rows."""
     from streamsvm.data.tables.columns import Columns
     from streamsvm.ingestion.readers import open_files
 
@@ -79,7 +80,7 @@ def read_by_us(path: Path) -> int:
 
 
 def ingest(path: Path) -> int:
-    """Make a dataset in the file's folder."""
+    """Ingest a file. The dataset is written next to it."""
     import streamsvm
 
     out = path.with_suffix(f".{os.getpid()}.zarr")
@@ -124,7 +125,7 @@ STAGES = {"pyarrow": read_by_pyarrow, "read": read_by_us, "ingest": ingest, "flo
 
 
 def measure(stage: str, path: Path) -> None:
-    """Carry out a stage twice; print the rows, CPU and wall seconds of the second, when all is loaded."""
+    """Carry out a stage twice; print rows, CPU and wall seconds of the second time, when everything is loaded."""
     for _ in range(2):
         began, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_SELF)
         n_rows = STAGES[stage](path)
@@ -134,7 +135,7 @@ def measure(stage: str, path: Path) -> None:
 
 
 def measure_elsewhere(stage: str, path: Path, checkout: Path) -> dict[str, Any]:
-    """Measure a stage in a process of its own, with one version of the package."""
+    """Measure a stage in a separate process, with the package of a checkout."""
     command = [sys.executable, __file__, "--stage", stage, str(path)]
     ran = subprocess.run(command, env={**os.environ, "PYTHONPATH": str(checkout)}, capture_output=True, check=True)
     found: dict[str, Any] = json.loads(ran.stdout.splitlines()[-1])

@@ -1,15 +1,15 @@
-"""`ingest` on workers and in one process: wall and CPU seconds, from start to end.
+"""`ingest` on workers, compared with `ingest` in one process: wall and CPU seconds of whole commands.
 
     python -m benchmarks.ingest_on_workers [--megabytes 400] [--rounds 2] [--files table.csv] [--most 2]
         [--store [--latency 20]] [--before CHECKOUT]
 
-The files are svmlight text, CSV, and a CSV table whose columns are encoded; they are in the system's cache. Times
-include all processes of a command and their start. The ways take turns, and the table has the least of each number,
-because other programs lengthen the wall seconds. The datasets are compared, file by file.
+The files are svmlight text, CSV, and a CSV table whose columns are encoded. They are in the page cache of the system.
+Times include all processes of a command and their start. The commands take turns, and the table has the minimum of each
+number, because other programs lengthen the wall seconds. The datasets are compared, file by file.
 
---store: the datasets go to tests/object_server.py in a process of its own on loopback, which answers after --latency
-milliseconds, and counts the bytes of puts and gets, and the requests. --before: another checkout of streamsvm, which
-takes turns with this one.
+--store: the datasets are written to a store: tests/object_server.py, in a separate process on loopback, which answers
+after --latency milliseconds and counts requests and the bytes of puts and gets. --before: another checkout of
+streamsvm, which takes turns with this one.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def run(arguments: list[str], checkout: Path) -> tuple[float, float]:
 
 
 def serve(latency_seconds: float) -> None:
-    """Serve a store. For each line of standard input, print the counts since the last line, and empty the store."""
+    """Serve a store. For each line of standard input, print the counts since the previous line, and empty the store."""
     with ObjectServer(latency=latency_seconds) as server:
         print(server.url, flush=True)
         for _ in sys.stdin:
@@ -115,7 +115,7 @@ def serve(latency_seconds: float) -> None:
 
 
 def digest_all(files: dict[str, bytes]) -> str:
-    """Return the digest of files by name."""
+    """Return one digest of the names and contents of files."""
     digest = hashlib.sha256()
     for name in sorted(files):
         digest.update(f"{name} {len(files[name])} ".encode() + files[name])
@@ -124,7 +124,10 @@ def digest_all(files: dict[str, bytes]) -> str:
 
 @contextmanager
 def open_store(latency: int) -> Iterator[subprocess.Popen[str]]:
-    """Yield a process that serves a store with this latency in milliseconds; the environment has its address."""
+    """Yield a process that serves a store.
+
+    latency: its latency in milliseconds. The environment variables name the address of the store.
+    """
     module = "benchmarks.ingest_on_workers"
     command = [sys.executable, "-m", module, "--serve", "--latency", str(latency)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT) as server:
@@ -135,7 +138,7 @@ def open_store(latency: int) -> Iterator[subprocess.Popen[str]]:
 
 
 def ask(server: subprocess.Popen[str]) -> dict[str, int | str]:
-    """Return the counts of the store."""
+    """Ask the server for its counts, and return them."""
     assert server.stdin is not None
     assert server.stdout is not None
     server.stdin.write("\n")
@@ -145,7 +148,7 @@ def ask(server: subprocess.Popen[str]) -> dict[str, int | str]:
 
 
 def measure(command: list[str], checkout: Path, server: subprocess.Popen[str] | None) -> tuple[list[float], str]:
-    """Return the numbers of the table for an ingest, and the digest of the dataset, which is removed."""
+    """Run an ingest, and remove the dataset. Return the numbers of the table, and the digest of the dataset."""
     if server is not None:
         seconds = run([*command[:4], f"s3://{BELOW[:-1]}", *command[4:]], checkout)
         told = ask(server)

@@ -1,10 +1,10 @@
-"""The kinds of rows that `ingest` takes, and the memory that it needs beyond its imports: the table of docs/inputs.md.
+"""The kinds of rows that `ingest` accepts, and its memory for each, without imports: the table of docs/inputs.md.
 
 python benchmarks/input_kinds.py [ROWS]
 
-Each kind is ingested by a process of its own: first a small array, then ROWS rows (default: 400,000) of 128 features.
-The table has the growth of the peak of resident memory, which includes pages of mapped files. Kinds whose package is
-not installed are left out.
+For each kind, a separate process ingests first a small array, then ROWS rows (default: 400,000) of 128 features. The
+table has the growth of the peak of resident memory between the two, including pages of mapped files. Kinds whose
+packages are not installed are left out.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ def ingest_one(name: str, folder: Path) -> int:
 
 
 def measure(name: str, small: Path, large: Path) -> float:
-    """Return the bytes by which the memory peak exceeds that of ingesting a small array."""
+    """Return the bytes by which the memory peak exceeds the peak for a small array."""
     ingest_one(name, small)
     before = find_peak()
     ingest_one(name, large)
@@ -158,7 +158,7 @@ def measure(name: str, small: Path, large: Path) -> float:
 
 
 def find_peak() -> float:
-    """Return the memory peak of this process alone; that of getrusage may be its parent's."""
+    """Return the memory peak of this process alone, since getrusage may return the peak of the parent process."""
     status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
     return float(status["VmHWM"].split()[0]) * 1024
 

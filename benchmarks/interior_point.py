@@ -1,16 +1,18 @@
-"""Interior point: a1a to a9a against LIBSVM's linear kernel, unequal weights, Covertype at three C. Prints Markdown
-tables.
+"""The interior-point method: a1a to a9a compared with LIBSVM, unequal weights, Covertype at three C.
+
+Prints Markdown tables.
 
     python -m benchmarks.interior_point --data FOLDER [--rounds 3] [--libsvm-rows 50000] [--only-reduction]
 
-The last table, which --only-reduction prints alone, has the four problems of pipelines.papers.jung_oleary_tits_2008
-without and with the constraint reduction (C = 1, a gap of 1e-8), in turn (A B A B), after one round that is not
-counted. FOLDER holds adult/a1a to a9a, web/w8a, ijcnn1/ijcnn1.trn and covtype/covtype.csv (a header, then features and
-a class from 1 to 7; all rows, class 1 against the rest, columns divided by their maxima), and for the last table
-mushrooms, letter.scale, letter.scale.t, isolet1+2+3+4.csv and isolet5.csv anywhere below it. One thread; processor
-seconds, medians of the rounds, compilation not counted. LIBSVM (scikit-learn's SVC, C=1, tolerance 1e-3, 200 MB of
-cache) is run once, on files of at most --libsvm-rows rows; ours is run to gaps of 1e-3 and 1e-6. The exponent is the
-slope of log seconds over log rows.
+The last table has the four problems of pipelines.papers.jung_oleary_tits_2008, without and with the constraint
+reduction (C = 1, a gap of 1e-8). Trainings without and with it take turns (A B A B), after one round that is not
+counted. With --only-reduction, only this table is printed. FOLDER holds adult/a1a to a9a, web/w8a, ijcnn1/ijcnn1.trn
+and covtype/covtype.csv (a header, then features and a class from 1 to 7; all rows, class 1 against the rest, columns
+divided by their maxima), and for the last table mushrooms, letter.scale, letter.scale.t, isolet1+2+3+4.csv and
+isolet5.csv anywhere below it. Times are CPU seconds on one thread, medians of the rounds, without compilation. LIBSVM
+(scikit-learn's SVC with a linear kernel, C=1, tolerance 1e-3, 200 MB of cache) is run once, on files of at most
+--libsvm-rows rows; streamsvm is run to gaps of 1e-3 and 1e-6. The exponent is the slope of log seconds against log
+rows.
 """
 
 from __future__ import annotations
@@ -47,7 +49,7 @@ def measure(source: ArrayDataset, rounds: int, **options: Any) -> tuple[float, R
 
 
 def show_adult(data: Path, rounds: int, libsvm_rows: int) -> None:
-    """Print the first table."""
+    """Print the table of a1a to a9a."""
     print("| file | rows | ours, 1e-3 | ours, 1e-6 | passes | steps | LIBSVM | ratio to 1e-3 (a9a: >= 10) |")
     print("|---|---|---|---|---|---|---|---|", flush=True)
     sizes, seconds = [], []
@@ -75,7 +77,7 @@ def show_adult(data: Path, rounds: int, libsvm_rows: int) -> None:
 
 
 def show_weights(data: Path) -> None:
-    """Print the table of unequal weights: 15,000 rows, weights 10^U(-3, 3)."""
+    """Print the table of unequal sample weights: 15,000 rows with weights 10^u, where u is uniform in (-3, 3)."""
     print("| file | C | status | passes with equal weights | with unequal weights |\n|---|---|---|---|---|", flush=True)
     for file in ("adult/a9a", "web/w8a", "ijcnn1/ijcnn1.trn"):
         X, labels = load_svmlight_file(str(data / file))
@@ -93,7 +95,7 @@ def show_weights(data: Path) -> None:
 
 
 def show_covertype(data: Path, rounds: int) -> None:
-    """Print the second table."""
+    """Print the table of Covertype."""
     table = np.loadtxt(data / "covtype" / "covtype.csv", delimiter=",", dtype=np.float32, skiprows=1)
     X = np.ascontiguousarray(table[:, :54] / np.maximum(table[:, :54].max(axis=0), 1))
     source = ArrayDataset(X, (table[:, 54] == 1).astype(np.int32), np.array([-1, 1]))
@@ -116,7 +118,7 @@ def show_covertype(data: Path, rounds: int) -> None:
 
 
 def show_reduction(data: Path, rounds: int) -> None:
-    """Print the last table."""
+    """Print the table of the constraint reduction."""
     print(
         "\n| problem | rows | features | steps, all rows | reduced | rows in Q over all rows | CPU s, all rows "
         "| reduced | ratio (>= 2) | ratio of the least |\n|---|---|---|---|---|---|---|---|---|---|",

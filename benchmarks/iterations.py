@@ -2,7 +2,8 @@
 
     STREAMSVM_DATA=FOLDER python benchmarks/iterations.py
 
-C is the paper's, which is n times ours. Prints Markdown tables with the fitted exponent of each column.
+C is the C of the paper, which is n times the C of streamsvm. Prints Markdown tables with the fitted exponent of each
+column.
 """
 
 from __future__ import annotations
@@ -35,13 +36,13 @@ def load(name: str) -> tuple[csr_array | np.ndarray, np.ndarray]:
 
 
 def iterate(X: csr_array | np.ndarray, y: np.ndarray, C: float, options: dict[str, str], tol: float = 1e-3) -> int:
-    """Return the passes that a training takes; C is the paper's."""
+    """Train, and return the number of passes. C: the C of the paper."""
     source = ArrayDataset(X, y, np.array([-1, 1]))
     return train(source, TrainOptions(C=C / len(y), tol=tol, max_passes=3000, options=options)).passes
 
 
 def fit_exponent(x: list[float], passes: list[int]) -> float:
-    """Return the slope in the log-log plot."""
+    """Return the slope of log passes against log x."""
     return float(np.polyfit(np.log(x), np.log(passes), 1)[0])
 
 

@@ -2,7 +2,7 @@
 
 A journey is the sequence of calls that one call causes in the package. Every call from one file of `streamsvm` into
 another is a move, and a move into a file that was visited before is a return. Calls in other threads count as well. The
-table names the pairs of files with most moves.
+table lists the pairs of files between which most moves occur.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SHOWN = 6  # pairs of files
 
 
 class Journey:
-    """The moves between files and the visited files, counted inside `watched`."""
+    """The moves between files, and the visited files, of the calls within `watched`."""
 
     def __init__(self) -> None:
         self.moves, self.visited, self.returns, self.times = Counter[tuple[str, str]](), set[str](), 0, 0
@@ -51,7 +51,7 @@ class Journey:
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """Count the calls of the block; afterwards restore the journey that was watched before."""
+        """Count the calls within the block. Afterwards, the previously watched journey is watched again."""
         before = sys.getprofile()
         threading.setprofile(self._count)
         sys.setprofile(self._count)
@@ -63,7 +63,10 @@ class Journey:
             self.times += 1
 
     def show(self, name: str) -> None:
-        """Print a row of the table and the pairs of files with most moves, as means over repeated journeys."""
+        """Print a row of the table, with the pairs of files that have most moves.
+
+        Numbers are means over repeated journeys.
+        """
         moves, returns = sum(self.moves.values()) / self.times, self.returns / self.times
         print(f"| {name} | {len(self.visited)} | {moves:,.0f} | {returns:,.0f} |")
         for (start, end), count in self.moves.most_common(SHOWN):
@@ -88,7 +91,7 @@ def write_rows(path: Path) -> None:
 
 
 def run(folder: Path) -> None:
-    """Trace the journeys and print the table. Each is first run once untraced."""
+    """Trace the journeys and print the table. Each journey is first run once without tracing."""
     rows, dataset, text = folder / "rows.csv", folder / "rows.zarr", ["--label", "label"]
     write_rows(rows)
     with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):

@@ -4,13 +4,14 @@
     python -m benchmarks.kernel_regression --out-of-core FOLDER [--rows 210000]
 
 FOLDER holds wine/winequality-white.csv and covtype/covtype.csv (the elevation is predicted). From each file, --rows
-rows are drawn at random and standardised; gamma is 1 over the number of features, epsilon 0.1 and tol 1e-3. The columns
-of passes have the share of the rows that is in memory. Seconds are CPU seconds on one thread, medians of the rounds,
-with all rows in memory. The last column is P of LIBSVM, with its default tolerance, over the lower bound that we
-proved.
+rows are drawn at random and standardised; gamma is 1 over the number of features, epsilon is 0.1, and tol is 1e-3. The
+heads of the columns of passes give the share of the rows that is in memory. Seconds are CPU seconds on one thread,
+medians of the rounds, with all rows in memory. The last column is the P of LIBSVM, with its default tolerance, divided
+by the lower bound that streamsvm proved.
 
-With --out-of-core, rows of 4,096 features are generated in FOLDER as linear functions of 5 numbers each, the first of
-which is the target. They are eight times as large as the memory budget, and are removed at the end.
+With --out-of-core, rows of 4,096 features are generated in FOLDER. Each row is a linear function of 5 numbers, and the
+first of these numbers is the target. The rows are eight times as large as the memory budget, and are removed at the
+end.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from streamsvm.runs.train import train
 
 
 def main() -> None:
-    """Print a line for each set, C and solver, or for the out-of-core run."""
+    """Print a line for each dataset, C and solver, or the line of the out-of-core run."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--data", type=Path)
     parser.add_argument("--out-of-core", type=Path, metavar="FOLDER")
@@ -61,7 +62,7 @@ def _take(source: ArrayDataset, n_rows: int) -> ArrayDataset:
 
 
 def compare(source: ArrayDataset, C: float, solver: str, rounds: int) -> str:
-    """Return the cells of a line."""
+    """Train by us and by LIBSVM, and return the cells of a line of the table."""
     gamma = 1.0 / source.n_features
     options: dict[str, Any] = {
         "task": "regress",
@@ -85,7 +86,7 @@ def compare(source: ArrayDataset, C: float, solver: str, rounds: int) -> str:
 
 
 def measure_objective(source: ArrayDataset, model: Libsvm, gamma: float) -> float:
-    """Return P of LIBSVM's model, holding the kernel values of all its support vectors in memory."""
+    """Return the P of LIBSVM's model. The kernel values of all its support vectors are in memory at once."""
     s = model.dual_coef_[0]
     assert source.target is not None
     outside = np.maximum(0.0, np.abs(source.target - model.predict(source.X)) - EPSILON)

@@ -1,12 +1,13 @@
-"""Kernel SVMs against scikit-learn's SVC and scikit-learn-intelex (if installed). Prints a Markdown table.
+"""Kernel SVMs, compared with scikit-learn's SVC and scikit-learn-intelex (if installed). Prints a Markdown table.
 
     python benchmarks/kernel_svm.py --data FOLDER [--rounds 3] [--only a9a w8a ...] [--whole-mnist]
 
 FOLDER holds adult/a9a, web/w8a, ijcnn1/ijcnn1.trn, banana/banana.all.txt and mnist/train-images-idx3-ubyte, and their
-test sets. All fit the same float32 rows in memory, in turn (A B C A B C ...), medians of --rounds; a trainer that takes
-longer than a minute is run once. intelex gets dense rows, on which it is fastest. SVC has a cache of 2 GB. tol 1e-3
-limits our relative gap, and the others' violation of the KKT conditions. Their objective is the dual's, computed here
-from their support vectors in float64.
+test sets. All trainers fit the same float32 rows in memory, and take turns (A B C A B C ...). The table has medians of
+--rounds rounds; a trainer that takes longer than a minute is run once. intelex gets dense rows, on which it is fastest.
+SVC has a cache of 2 GB. The tolerance of 1e-3 limits the relative gap of streamsvm, and the violation of the KKT
+conditions of the other trainers. The objective is the dual objective; for the other trainers, this script computes it
+in float64 from their support vectors.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ SLOW_SECONDS = 60.0
 
 
 def read_split(train: Path, test: Path) -> Split:
-    """Return rows and labels, -1 or +1, of two svmlight files."""
+    """Return the rows of two svmlight files, with labels -1 and +1."""
     X, y, X_test, y_test = load_svmlight_files([str(train), str(test)], dtype=np.float32)
     for part in (X, X_test):  # scikit-learn's SVC refuses the 64-bit indices of scikit-learn's reader
         part.indices, part.indptr = part.indices.astype(np.int32), part.indptr.astype(np.int32)
@@ -49,7 +50,7 @@ def read_banana(file: Path) -> Split:
 
 
 def read_mnist(folder: Path, n_rows: int) -> Split:
-    """Return images of 8 against the rest, with pixels in 0..1."""
+    """Return the images of MNIST, with pixels in 0..1 and labels of 8 against the rest."""
 
     def read(name: str) -> tuple[Any, Any]:
         images = np.fromfile(folder / f"{name}-images-idx3-ubyte", np.uint8, offset=16).reshape(-1, 784)
@@ -61,7 +62,7 @@ def read_mnist(folder: Path, n_rows: int) -> Split:
 
 
 def problems(folder: Path, whole_mnist: bool) -> dict[str, tuple[Callable[[], Split], dict[str, Any]]]:
-    """Return each problem's reader and parameters."""
+    """Return the reader and the parameters of each problem, by name."""
     poly = {"kernel": "poly", "degree": 5, "gamma": 0.01, "coef0": 1.0, "C": 100.0}
     n_rows = 60_000 if whole_mnist else 10_000
     return {
@@ -126,7 +127,7 @@ def main() -> None:
 
 
 def predict(model: Any, trainer: str, X: Any) -> Any:
-    """Return predictions, with rows in the layout that the model was trained on."""
+    """Return the predictions of a model, for rows in the layout with which it was trained."""
     return model.predict(X.toarray() if trainer == "intelex" and issparse(X) else X)
 
 

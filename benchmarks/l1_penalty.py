@@ -3,9 +3,10 @@
     python benchmarks/l1_penalty.py --data FOLDER [--rounds 3]
 
 FOLDER holds adult/a9a, web/w8a, ijcnn1/ijcnn1.trn, phishing/phishing and covtype/covtype.csv (54 features divided by
-their maxima, 60,000 rows, class 2 against the rest). "in memory" trains on arrays; "2,000 rows" keeps 2,000 rows in
-memory, so that the passes are those of data on disk. LIBLINEAR is scikit-learn's LinearSVC or LogisticRegression with
-its tolerance of 1e-4 and at most 1,000 sweeps; its objective is computed here. One thread each; they take turns.
+their maxima, 60,000 rows, class 2 against the rest). "in memory" trains on arrays; "2,000 rows" keeps only 2,000 rows
+in memory, so it makes as many passes as for data on disk. LIBLINEAR is scikit-learn's LinearSVC or LogisticRegression,
+with a tolerance of 1e-4 and at most 1,000 sweeps. This script computes the objective of its model. The trainers take
+turns, each on one thread.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ ROWS = (None, 2000)
 
 
 def read_sets(data: Path) -> Iterator[tuple[str, Any, Any]]:
-    """Yield the name, the rows and the labels, 0 or 1, of each set."""
+    """Yield the name, the rows, and the labels (0 or 1) of each dataset."""
     for name, place in SETS.items():
         if (data / place).exists():
             X, y = load_svmlight_file(str(data / place), dtype=np.float32)
@@ -61,14 +62,14 @@ def measure(model: Any, X: Any, y: Any, C: float, loss: str) -> float:
 
 
 def make_other(loss: str, C: float) -> Any:
-    """Return scikit-learn's estimator of LIBLINEAR."""
+    """Return the estimator of scikit-learn that calls LIBLINEAR."""
     if loss == "logistic":
         return LogisticRegression(l1_ratio=1.0, solver="liblinear", C=C, max_iter=1000)
     return LinearSVC(penalty="l1", dual=False, C=C, max_iter=1000)
 
 
 def compare(X: Any, y: Any, loss: str, C: float, rounds: int) -> list[str]:
-    """Return the cells of a problem."""
+    """Train by both trainers, and return the cells of a problem."""
     source = ArrayDataset(X if isinstance(X, np.ndarray) else csr_array(X), y, np.array([0, 1]))
     options = TrainOptions(C=C, loss=loss, penalty="l1", threads=1, max_passes=100)
     runs: list[Callable[[], Any]] = [partial(train, source, replace(options, resident_rows=rows)) for rows in ROWS]

@@ -1,17 +1,18 @@
-"""Resident rows needed for a proof in one read, and reads needed with a fixed share of the rows, against n.
+"""The number of resident rows needed for a proof in one read, and of reads with a fixed share of the rows, against n.
 
     python -m benchmarks.law [--largest 1e8] [--seed 0] [--picture FILE]
 
-The rows are generated when they are read and never stored (benchmarks/made_rows.py). There are 1e5, 3e5, 1e6, ... of
-them, and C = 20,000 / n: C n weighs the mean loss against 1/2 |w|^2, so that every n samples the same problem. For each
-n, a search in steps of a factor of 2^(1/4) finds the smallest number of resident rows that is enough for a proof of
-1e-3 in one read, and the smallest one for a minimiser in the ball, where the gap is 1e-5 or less. The search begins at
-the number that the law n^(2/3) predicts from the n before. A power of n is fitted to both.
+The rows are generated when they are read and never stored (benchmarks/made_rows.py). n is 1e5, 3e5, 1e6, ..., and C =
+20,000 / n. C n, the weight of the mean loss relative to 1/2 |w|^2, is constant, so all n sample the same problem. For
+each n, two numbers of resident rows are determined: the smallest number that suffices for a proof of 1e-3 in one read,
+and the smallest number for which the minimiser lies in the ball (the gap is then at most 1e-5). The search changes the
+number by factors of 2^(1/4), and begins at the number that the law n^(2/3) predicts from the previous n. A power of n
+is fitted to both numbers.
 
-The second table has runs to 1e-3 with 5% of the rows resident. Reads are the bytes read over the bytes of all rows,
-those of the sample included. Each run is a process of its own, with two threads, whose peak memory is shown. 1e8 rows
-would take 12 GB on the disk, and their largest process takes 5 GB. Everything takes about half an hour on two idle
-cores.
+The second table has runs to 1e-3 with 5% of the rows resident. Reads are the bytes read (including the sample), divided
+by the bytes of all rows. Each run is a separate process with two threads, and the tables have its peak memory. 1e8 rows
+would take 12 GB on the disk; the largest process for them takes 5 GB of memory. All runs together take about half an
+hour on two idle cores.
 """
 
 from __future__ import annotations
@@ -45,9 +46,9 @@ GOALS = ("one read to 1e-3", "in the ball")
 
 @dataclass(frozen=True)
 class Run:
-    """A training: rows, resident rows, reads of the data, the proved gap, and whether the optimum was outside the ball.
+    """The outcome of a training: n, resident rows, reads of the data, the proved gap, peak memory and seconds.
 
-    enough: for each of GOALS, whether the first read reached it.
+    enough: for each of GOALS, whether the first read reached the goal.
     """
 
     n: int
@@ -68,7 +69,10 @@ def compute_law(n: int) -> float:
 
 
 def predict(found: list[Run], n: int) -> int:
-    """Return the number of resident rows that the law predicts, scaled from the largest n so far if there is one."""
+    """Return the number of resident rows that the law predicts.
+
+    It is scaled from the largest n so far, if there is one.
+    """
     if not found:
         return round(compute_law(n))
     last = found[-1]
@@ -76,12 +80,12 @@ def predict(found: list[Run], n: int) -> int:
 
 
 def fit(found: list[Run]) -> float:
-    """Return the fitted p of resident ~ n^p."""
+    """Fit resident ~ n^p, and return p."""
     return fit_exponent((run.n, run.resident) for run in found)
 
 
 def measure(n: int, resident: int, seed: int, max_passes: int | None = None) -> Run:
-    """Train in a process of its own."""
+    """Train in a separate process."""
     with ProcessPoolExecutor(1, get_context("spawn")) as process:
         return process.submit(train_here, n, min(n, resident), seed, max_passes).result()
 
@@ -103,7 +107,7 @@ def train_here(n: int, resident: int, seed: int, max_passes: int | None) -> Run:
 
 
 def find_smallest(start: int, is_enough: Callable[[int], bool]) -> int:
-    """Return the smallest number that is enough, searching in steps up or down from `start`."""
+    """Return the smallest number for which `is_enough` is true, searching in steps up or down from `start`."""
     number = start
     if is_enough(number):
         while is_enough(round(number / STEP)):
@@ -115,7 +119,7 @@ def find_smallest(start: int, is_enough: Callable[[int], bool]) -> int:
 
 
 def search(needed: Needed, n: int, seed: int) -> Iterator[tuple[str, Run]]:
-    """Yield for each goal the run with the smallest number of resident rows that is enough."""
+    """Yield for each goal the run that reaches it with the smallest number of resident rows."""
     runs: dict[int, Run] = {}
 
     def run(resident: int) -> Run:
@@ -129,7 +133,7 @@ def search(needed: Needed, n: int, seed: int) -> Iterator[tuple[str, Run]]:
 
 
 def show(sizes: list[int], seed: int) -> Needed:
-    """Print the table of the sufficient resident rows, row by row, and the fitted powers."""
+    """Print the table of the sufficient numbers of resident rows, row by row, and the fitted powers."""
     needed: Needed = {goal: [] for goal in GOALS}
     print(format_head("rows", "goal", "resident", "of (n d)^(2/3)", "share", "reads", "gap", "peak memory", "s"))
     for n in sizes:
@@ -159,7 +163,7 @@ def show_share(sizes: list[int], seed: int) -> list[Run]:
 
 
 def draw(needed: Needed, shares: list[Run], file: Path) -> None:
-    """Draw the numbers, the shares and the reads against n."""
+    """Draw the numbers of resident rows, their shares of all rows, and the reads, against n."""
     plt = load_pyplot()
     figure, panels = plt.subplots(1, 3, figsize=(12.6, 3.9), layout="constrained")
     n = np.array([run.n for run in shares], float)

@@ -2,9 +2,10 @@
 
     python -m benchmarks.linear_one_class --data FOLDER [--names a9a skin covtype] [--nus 0.01 0.1 0.5]
 
-FOLDER: the unpacked data, whose labels are not used. The rows are in a dataset on disk, tol is 1e-3, and seconds are
-CPU seconds on one thread. SGDOneClassSVM has its defaults and the rows in memory; the last column is the distance of
-its objective, nu/2 |w|^2 - nu rho + mean max(0, rho - w.x), from our lower bound, as a share of the bound.
+FOLDER holds the unpacked data. Labels are not used. streamsvm reads the rows from a dataset on disk, and tol is 1e-3.
+SGDOneClassSVM gets the rows in memory, and has its default settings. Seconds are CPU seconds on one thread. The last
+column is the distance of SGD's objective, nu/2 |w|^2 - nu rho + mean max(0, rho - w.x), from the lower bound of
+streamsvm, divided by this bound.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ def compare(source: Any, rows: Dataset, nu: float) -> str:
         found, seconds = measure(partial(train, rows, TrainOptions(solver=solver, **options)))
         cells += [str(found.passes), f"{found.relative_gap:.0e}", f"{seconds:.2f}"]
         if solver == "cutting-plane":
-            bound = -found.objective / (nu * rows.n_rows**2)  # a lower bound of SGD's objective; ours is the dual's
+            bound = -found.objective / (nu * rows.n_rows**2)  # of SGD's objective; ours is the dual's
     theirs, seconds = measure(partial(SGDOneClassSVM(nu=nu, random_state=0).fit, source.X))
     rho = float(theirs.offset_[0])
     loss = float(np.mean(np.maximum(0.0, rho - theirs.score_samples(source.X))))

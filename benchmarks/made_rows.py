@@ -2,9 +2,9 @@
 
     x_i = z_i + SHIFT s_i u,      z_i normal, u a unit vector, s_i = y_i, but -y_i with probability FLIPPED
 
-Half of the rows of a chunk belong to each class, in random order, so that the class sizes are known. Every chunk has
-its own generators, (seed, 1, chunk) and (seed, 2, chunk), so that a row depends only on the seed and its number, and a
-larger source begins with the chunks of a smaller one.
+In each chunk, half of the rows belong to each class, in random order; the class sizes are therefore known. Each chunk
+has two random generators, seeded by (seed, 1, chunk) and (seed, 2, chunk). A row therefore depends only on the seed and
+on its number, and a larger source begins with the chunks of a smaller one.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ LABELS = np.array([-1, 1])
 class MadeRows:
     """A RowSource whose chunks are computed whenever they are read."""
 
-    on_disk = True  # Reads are counted, because no rows are in memory.
+    on_disk = True  # no chunk counts as in memory, so every read is counted
     is_shuffled = True
     has_targets = False
     has_label_sets = False
@@ -62,7 +62,7 @@ class MadeRows:
         return np.concatenate([self._draw_labels(each) for each in wanted]) if name == "y" else None
 
     def read(self, index: int) -> Rows:
-        """Return chunk `index`, computed anew."""
+        """Compute chunk `index`, and return it."""
         start, stop = self.chunk_starts[index : index + 2].tolist()
         random = np.random.Generator(np.random.SFC64((self.seed, 1, index)))
         y = self._draw_labels(index)
@@ -76,7 +76,7 @@ class MadeRows:
         return split_rows(self.read(index))
 
     def take(self, rows: I64) -> Rows:
-        """Return single rows, computing each chunk in which they lie."""
+        """Return single rows. Each chunk in which they lie is computed."""
         chunks = np.searchsorted(self.chunk_starts, rows, side="right") - 1
         X, y = np.empty((len(rows), self.n_features), np.float32), np.empty(len(rows), np.int32)
         for index in np.unique(chunks):

@@ -1,13 +1,14 @@
-"""One against the rest in one read of the data: letter (26 classes), MNIST (10), news20 (20). Prints a Markdown table.
+"""One against the rest, all classes in one training: letter (26 classes), MNIST (10), news20 (20). Prints a table.
 
     STREAMSVM_DATA=FOLDER python benchmarks/many_classes.py [NAME...] [--singles N]
 
-All problems together are compared with N of them (all by default), trained one by one on the same rows with two labels,
-and with scikit-learn's LinearSVC(loss="hinge"), which is LIBLINEAR's one against the rest. No chunk is kept in memory,
-so that bytes measure reads. CPU seconds are measured in this process.
+One training solves the problems of all classes together. It is compared with separate trainings of N of these problems
+(by default all), one after another, and with scikit-learn's LinearSVC(loss="hinge"), which is LIBLINEAR's one against
+the rest. No chunk is kept in memory, so the bytes read measure the reads of the data. CPU seconds are measured in this
+process.
 
-At the optimum of letter without products of features, eleven classes have w = 0: there LIBLINEAR's predictions depend
-on rounding, and the accuracies differ. With products of features they agree.
+At the optimum of letter without products of features, eleven classes have w = 0. LIBLINEAR's predictions for these
+classes depend on rounding, so the accuracies differ. With products of features, the accuracies agree.
 
 FOLDER holds letter/letter.scale.xz and .t.xz, mnist/*-ubyte.xz and news20/news20.xz.
 """
@@ -68,7 +69,7 @@ def load_mnist() -> Split:
 
 
 def load_news20() -> Split:
-    """Return four fifths and a fifth of the texts, drawn at random, weighted by tf-idf and of length 1."""
+    """Return a random four fifths of the texts, and the last fifth, weighted by tf-idf and scaled to length 1."""
     X, y = load_svmlight_file(io.BytesIO(unpack("news20/news20")), dtype=np.float32)
     order = np.random.default_rng(0).permutation(len(y))
     train_rows, test_rows = order[: len(y) * 4 // 5], order[len(y) * 4 // 5 :]

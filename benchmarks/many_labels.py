@@ -3,11 +3,11 @@
     python -m benchmarks.many_labels --rows 1000000 --features 256 --labels 1000 --memory 2GB --folder FOLDER
     python -m benchmarks.many_labels --rows 20000 --features 64 --labels 50 --beside
 
-The rows are generated: vectors of length 1 whose directions have very different variances, with labels from thresholds
-of noisy scores; a label has from 1 row in 2,000 to 1 in 5. The rows are written chunk by chunk, and trained from disk
-in a separate process, whose peak memory is printed next to the projection. With --beside, scikit-learn's
-OneVsRestClassifier(LinearSVC) is trained on the same rows in memory for --theirs of the labels, and its CPU seconds are
-scaled to all labels.
+The rows are generated: vectors of length 1, with very different variances in different directions. A row has a label if
+a noisy score exceeds a threshold; the frequency of a label is from 1 in 2,000 rows to 1 in 5. The rows are written
+chunk by chunk, and a separate process trains on them from disk. The process's peak memory is printed next to the
+projection. With --beside, scikit-learn's OneVsRestClassifier(LinearSVC) is trained on the same rows in memory, for
+--theirs of the labels, and its CPU seconds are scaled to all labels.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Embeddings:
 
 
 def write(made: Embeddings, n_rows: int, path: Path) -> None:
-    """Write the rows as a dataset, without a shuffle: they are independent."""
+    """Write the rows as a dataset. They are not shuffled, since they are independent."""
     rows = (SourceRows(X, list_columns(has, made.n_labels)) for X, has in made.pieces(n_rows))
     expected = n_rows * (4 * len(made.scale) + made.n_labels // 8)
     write_dataset(rows, path, "embeddings", expected, IngestOptions(layout="dense"))
@@ -101,7 +101,7 @@ def train(path: Path, options: argparse.Namespace) -> dict[str, Any]:
 
 
 def compare(made: Embeddings, options: argparse.Namespace, objectives: list[float]) -> tuple[float, float]:
-    """Return scikit-learn's CPU seconds for all labels, and the largest distance of our P from its P."""
+    """Return the CPU seconds of scikit-learn for all labels, and the largest distance of our P from its P."""
     pieces = list(made.pieces(options.rows))
     X, Y = (np.concatenate(parts) for parts in zip(*pieces, strict=True))
     codes = np.unique(np.linspace(0, made.n_labels - 1, options.theirs).astype(int))

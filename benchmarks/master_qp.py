@@ -2,17 +2,18 @@
 
     STREAMSVM_DATA=FOLDER python benchmarks/master_qp.py
 
-FOLDER holds adult/a9a.xz and covtype/covtype.csv.xz. Prints a Markdown table. Algorithm 1 (Joachims 2006) and its
-line search (OCAS, Franc & Sonnenburg 2008) run here in plain NumPy, a cut a pass. The last masters up to 280 and 1,000
-cuts are then solved by ours from the previous master's multipliers and zero for the new cut ("warm"), by ours from
-zero, and by the others, which have no warm start. Times are medians of CPU milliseconds, BLAS on one thread, over 10
-masters (ours), 3 (PIQP) and 1 (quadprog). A gap is (M - D) / D at the returned point, made feasible, for the worst of
-the masters; ours and PIQP have a tolerance of 1e-6. quadprog needs a definite matrix: the diagonal shift with the
-smallest gap is found before the timing.
+FOLDER holds adult/a9a.xz and covtype/covtype.csv.xz. Prints a Markdown table. Algorithm 1 (Joachims 2006), and its
+variant with a line search (OCAS, Franc & Sonnenburg 2008), run in plain NumPy, with one cut per pass. The last master
+problems of up to 280 and of up to 1,000 cuts are then solved in four ways: by `solve_master` from the multipliers of
+the previous master, with zero for the new cut ("warm"); by `solve_master` from zero; and by PIQP and quadprog, which
+have no warm start. Times are medians of CPU milliseconds, with BLAS on one thread, over 10 masters (`solve_master`), 3
+(PIQP) and 1 (quadprog). A gap is (M - D) / D at the returned point after making it feasible; the table has the worst of
+the masters. `solve_master` and PIQP have a tolerance of 1e-6. quadprog needs a definite matrix: the diagonal shift with
+the smallest gap is found before the timing.
 
-"start's gap" is the median gap of the warm start. Where it is below 1e-6 the start is already a solution, because the
-cutting planes have converged and repeat their cuts; the warm time is then that of one evaluation, and only "zero" can
-be compared.
+"start's gap" is the median gap of the warm start. If it is below 1e-6, the start is already a solution, because the
+cutting planes have converged and repeat their cuts. The warm time is then the time of one evaluation, and only "zero"
+can be compared with the others.
 """
 
 from __future__ import annotations
@@ -38,13 +39,13 @@ from streamsvm.solvers.cutting_plane.master import solve_master
 F64 = npt.NDArray[np.float64]
 SIZES = (280, 1000)
 TOL = 1e-6  # relative to D
-QUADPROG_MOST_CUTS = 280  # its time grows with the cube of the cuts
+QUADPROG_MOST_CUTS = 280  # the time of quadprog grows with the cube of the number of cuts
 CUT_SHARE = 0.1  # OCAS cuts at this fraction of the way from the best point to the master's minimiser
 
 
 @dataclass(frozen=True)
 class Master:
-    """The cuts so far, the multipliers before the newest cut, their D, and the SVM's relative gap."""
+    """The cuts so far, the multipliers before the newest cut and their D, and the relative gap of the SVM."""
 
     gram: F64
     offsets: F64
@@ -65,7 +66,7 @@ def load_adult() -> F64:
 
 
 def load_covtype() -> F64:
-    """Return 50,000 rows y_i (x_i, 1) of covtype, class 1 against the rest, columns divided by their maxima."""
+    """Return 50,000 rows y_i (x_i, 1) of covtype: class 1 against the rest, with columns divided by their maxima."""
     table = np.loadtxt(read("covtype/covtype.csv"), delimiter=",", skiprows=1)
     X, y = table[:, :-1] / np.abs(table[:, :-1]).max(axis=0), np.where(table[:, -1] == 1, 1.0, -1.0)
     some = np.sort(np.random.default_rng(0).choice(len(y), 50_000, replace=False))
@@ -88,7 +89,7 @@ def search_line(C: float, d: int, start: F64, move: F64) -> float:
 
 
 def run_cutting_planes(rows: F64, C: float, line_search: bool) -> Iterator[Master]:
-    """Yield the masters in order; without a line search every cut is taken at the master's minimiser."""
+    """Yield the master problems in order. Without a line search, every cut is made at the minimiser of the master."""
     n, d = rows.shape
     most = SIZES[-1]
     cuts, offsets, gram = np.zeros((most, d)), np.zeros(most), np.zeros((most, most))
@@ -159,7 +160,7 @@ def relative_gap(master: Master, z: F64) -> float:
 
 
 def measure(solve: Callable[[Master], F64], masters: list[Master]) -> str:
-    """Return two cells: the median of the milliseconds, and the worst relative gap."""
+    """Solve each of the masters; return two cells: the median of the milliseconds, and the worst relative gap."""
     seconds, gaps = [], []
     for master in masters:
         begin = process_time()

@@ -5,10 +5,11 @@ The ways are one against one, one against the rest, and one problem for all clas
     STREAMSVM_DATA=FOLDER python benchmarks/multi_class_kernels.py [NAME...] [--C C,C,..] [--gamma GAMMA,..]
         [--resident-rows SHARE]
 
-All train on the same rows, to a relative gap of 1e-3 (LIBSVM: to its own tolerance of 1e-3), on one thread, and predict
-the same test rows. CPU seconds of training and of prediction are measured in this process. With --resident-rows only
-that share of the rows is in memory, and LIBSVM is left out; `passes` counts the read for gamma. Letter and waveform are
-split into training and test rows; of MNIST, the first 10,000 images of each part are used.
+All trainers use the same rows and one thread, and predict the same test rows. streamsvm trains to a relative gap of
+1e-3, and LIBSVM to a tolerance of 1e-3 by its own rule. CPU seconds of training and of prediction are measured in this
+process. With --resident-rows, only this share of the rows is in memory, and LIBSVM is left out; `passes` includes the
+read that computes gamma. Letter and waveform are split into training and test rows. From both parts of MNIST, the first
+10,000 images are used.
 
 FOLDER holds letter/letter.scale.xz and .t.xz, mnist/*-ubyte.xz and waveform/waveform.data.xz.
 """

@@ -2,9 +2,9 @@
 
 python benchmarks/narrow_rows.py [ROWS]
 
-The values are whole numbers from -127 to 127, so that all types hold the same rows. The passes are those of a linear
-SVM by cutting planes with a line search, on two threads. The rows are in the page cache, where fewer bytes save no
-time. The kinds take turns, three times, and the table has the least figures.
+The values are whole numbers from -127 to 127, so all types represent the same rows. The passes are passes of a linear
+SVM, trained by cutting planes with a line search on two threads. The rows are in the page cache, so the smaller number
+of bytes saves no time. The types take turns three times, and the table has the minimum of each figure.
 """
 
 from __future__ import annotations

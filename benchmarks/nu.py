@@ -2,9 +2,9 @@
 
     python -m benchmarks.nu --data FOLDER [--rows 4000]
 
-FOLDER holds ijcnn1 and wine/winequality-white.csv as for the other benchmarks; --rows rows are drawn at random. gamma
-is 1 over the number of features, and tol 1e-3. The passes are those of a run with a fifth of the rows in memory; CPU
-seconds are those of one thread with all rows in memory.
+FOLDER holds ijcnn1 and wine/winequality-white.csv, as for the other benchmarks. --rows rows are drawn at random. gamma
+is 1 over the number of features, and tol is 1e-3. Passes are counted in a run with a fifth of the rows in memory. CPU
+seconds are measured on one thread, with all rows in memory.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def main() -> None:
 
 
 def compare(source: ArrayDataset, chosen: Any, nu: float) -> str:
-    """Return the cells of a line."""
+    """Train by us and by LIBSVM, and return the cells of a line of the table."""
     rows = source.take(chosen)
     X = np.zeros((rows.n_rows, source.n_features), np.float32)
     if isinstance(rows.X, np.ndarray):

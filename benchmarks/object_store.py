@@ -2,10 +2,11 @@
 
     python -m benchmarks.object_store [--megabytes 400] [--latency 0 0.02 0.1] [--requests 1 2 4 8] [--threads 2]
 
-The store is tests/object_server.py in a process of its own on loopback, whose answers begin after the latency. No chunk
-is kept in memory, and all are verified. The jobs run in turn (local, remote, local, remote, ...): medians of --rounds.
---requests: the most ranges of an open chunk in flight, in place of the default. --cache: for each latency, the first
-pass, which fills a cache on the disk, and the second one, which reads from it.
+The store is tests/object_server.py, in a separate process on loopback; its answers begin after the latency. No chunk is
+kept in memory, and all chunks are verified. The jobs take turns (local, remote, local, remote, ...), and the table has
+medians of --rounds rounds. --requests: the maximum number of ranges of an open chunk that are requested at once, in
+place of the default. --cache: for each latency, also measure two passes with a cache on the disk: the first pass fills
+the cache, and the second pass reads from it.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from tests.remote import upload
 
 
 def count_rows() -> list[int]:
-    """Return the totals before any row."""
+    """Return empty totals."""
     return [0]
 
 

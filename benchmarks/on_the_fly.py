@@ -2,10 +2,9 @@
 
     python -m benchmarks.on_the_fly [--rows 500000] [--rank 300] [--memory 2GB] [--ways NAME...] [--folder DIR]
 
-The rows are generated and never stored (benchmarks/made_rows.py); the classes differ in the rows' distance from the
-centre, so that no linear function separates them. Each way runs in a process of its own, and prints a line of a
-Markdown table: bytes written, passes of the training, gap, CPU and elapsed seconds, peak memory, accuracy on other
-rows.
+The rows are generated and never stored (benchmarks/made_rows.py); the classes differ in the distance of their rows from
+the centre, so no linear function separates them. Each way runs in a separate process, and prints a line of a Markdown
+table: bytes written, passes of the training, gap, CPU and elapsed seconds, peak memory, and accuracy on other rows.
 
     fly         --map nystrom: rows are mapped in each pass
     line        the same, by cutting planes with a line search
@@ -42,7 +41,7 @@ from streamsvm.solvers.options import FeatureOptions
 from streamsvm.system.machine import parse_bytes, peak_bytes
 
 WAYS = ("map", "fly", "line", "stored", "sklearn")
-SPREAD = 0.12  # rows of one class are farther from the centre by this share, rows of the other nearer
+SPREAD = 0.12  # the share by which one class is farther from the centre, and the other nearer
 GAMMA = 1 / (2 * FEATURES)
 C, TOL, EPOCHS = 1.0, 1e-3, 5
 HEAD = "| way | bytes written | passes | gap | CPU s | s | peak memory | accuracy |\n|---|---|---|---|---|---|---|---|"
@@ -56,7 +55,7 @@ class Shells(MadeRows):
         self.fingerprint = f"shells {n_rows} {seed}"
 
     def read(self, index: int) -> Rows:
-        """Return chunk `index`, computed anew."""
+        """Compute chunk `index`, and return it."""
         start, stop = self.chunk_starts[index : index + 2].tolist()
         random, y = np.random.Generator(np.random.SFC64((self.seed, 1, index))), self._draw_labels(index)
         side = np.where(random.random(CHUNK_ROWS)[: stop - start] < FLIPPED, 1 - 2 * y, 2 * y - 1)
@@ -85,7 +84,7 @@ def main() -> None:
 
 
 def train_on_features(source: Any, features: FeatureOptions, settings: TrainOptions) -> Result:
-    """Train on features that are computed in each pass."""
+    """Train on features that are computed again in each pass."""
     with open_rows(source, features, settings) as rows:
         return train(rows.source, rows.options, **rows.arguments)
 
@@ -132,7 +131,7 @@ def describe(way: str, written: int, result: Result, cost: str, n_rows: int) -> 
 
 
 def take_other_rows(n_rows: int) -> Rows:
-    """Return a chunk of rows of the same kind that no model was trained on."""
+    """Return a chunk of rows of the same distribution, on which no model was trained."""
     chunk = -(-n_rows // CHUNK_ROWS)
     return Shells((chunk + 1) * CHUNK_ROWS).read(chunk)
 
@@ -157,7 +156,7 @@ def train_sklearn(source: MadeRows, rank: int) -> float:
 
 
 def measure_map(source: MadeRows, features: FeatureOptions, settings: TrainOptions) -> str:
-    """Return the CPU time of mapping a row, on one thread."""
+    """Return the CPU time for mapping a row, on one thread, as cells of a table."""
     found = find_feature_map(source, features, settings)
     assert isinstance(found, KernelMap)
     mapped, X = Mapped(source, Features(found)), source.read(0).X[:512]  # type: ignore[index]

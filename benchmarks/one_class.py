@@ -3,16 +3,17 @@
     python -m benchmarks.one_class --data FOLDER [--rows 10000] [--rounds 1]
     python -m benchmarks.one_class --out-of-core FOLDER [--rows 210000]
 
-FOLDER holds covtype/covtype.csv, from which rows of the second cover type are drawn and standardised, and
-mnist/*-ubyte, of which all images of the digit 1 are used; gamma is 1 over the number of features (0.01 for mnist), and
-tol is 1e-3. The objective is 1/2 |w|^2. The columns of passes have the share of the rows that is in memory. Seconds are
-CPU seconds on one thread, medians of the rounds, with all rows in memory. False alarms are held-out rows of the class
-that the model calls novel, detected are novel rows of other classes. The last column is the objective of LIBSVM, with
-its default tolerance, over the lower bound that we proved.
+FOLDER holds covtype/covtype.csv and mnist/*-ubyte. From Covertype, rows of the second cover type are drawn and
+standardised; from MNIST, all images of the digit 1 are used. gamma is 1 over the number of features (0.01 for mnist),
+and tol is 1e-3. The objective is 1/2 |w|^2. The heads of the columns of passes give the share of the rows that is in
+memory. Seconds are CPU seconds on one thread, medians of the rounds, with all rows in memory. "false alarms": the share
+of held-out rows of the class that the model calls novel. "detected": the share of rows of other classes that it calls
+novel. The last column is the objective of LIBSVM, with its default tolerance, divided by the lower bound that streamsvm
+proved.
 
-With --out-of-core, rows of 4,096 features are generated in FOLDER as linear functions of 5 numbers each. They are eight
-times as large as the memory budget, and are removed at the end; the training is a process of its own, whose peak is
-printed.
+With --out-of-core, rows of 4,096 features are generated in FOLDER. Each row is a linear function of 5 numbers. The rows
+are eight times as large as the memory budget, and are removed at the end. A separate process trains on them, and its
+memory peak is printed.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ Split = tuple[npt.NDArray[np.float32], npt.NDArray[np.float32], npt.NDArray[np.f
 
 
 def main() -> None:
-    """Print a line for each set, nu and solver, or for the out-of-core run."""
+    """Print a line for each dataset, nu and solver, or the line of the out-of-core run."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--data", type=Path)
     parser.add_argument("--out-of-core", type=Path, metavar="FOLDER")
@@ -81,7 +82,7 @@ def load_ones(folder: Path, n_rows: int) -> Split:
 
 
 def compare(split: Split, nu: float, gamma: float, solver: str, rounds: int) -> str:
-    """Return the cells of a line."""
+    """Train by us and by LIBSVM, and return the cells of a line of the table."""
     X, held_out, novel = split
     source = ArrayDataset(X, None, None)
     options: dict[str, Any] = {"task": "one-class", "solver": solver, "kernel": "rbf", "gamma": gamma, "nu": nu}

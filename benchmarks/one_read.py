@@ -2,12 +2,12 @@
 
     python -m benchmarks.one_read --data FOLDER [--seeds 4] [--tol 1e-3] [--only NAME ...] [--by-default]
 
-FOLDER: the unpacked data. Each dataset is shuffled by each of the seeds and stored; reads are the bytes read and
-written, those of the sample and of single rows included, over the bytes of the dataset. Only the resident rows are kept
-in memory; the line search has none, and is run for the first seed only. "asked" has the reads that were set as goals.
-CPU seconds are medians on one thread; the ways take turns. The constants of the method were chosen with the first five
-datasets; they have not been changed since the others were run. With --by-default, the number of resident rows is the
-default.
+FOLDER holds the unpacked data. For each seed, each dataset is shuffled and stored. Reads are the bytes read and written
+(including the sample and single rows), divided by the bytes of the dataset. Only the resident rows are kept in memory;
+the line search has no resident rows, and is run for the first seed only. "asked" is the number of reads that was set as
+a goal. CPU seconds are medians on one thread; the two methods take turns. The constants of the method were chosen on
+the first five datasets, and have not been changed since the other datasets were run. With --by-default, the number of
+resident rows is the default.
 """
 
 from __future__ import annotations
@@ -62,20 +62,20 @@ RUNS = (
     ("banana", 1.0, 10, 0),
     ("generated wide", 0.1, 10, 0),
     ("generated rare", 0.1, 10, 0),
-)  # data, C, resident rows in percent, the goal in reads or 0
+)  # data, C, resident rows in percent, and the goal in reads (0: none)
 WAYS: dict[str, dict[str, str]] = {
     "by default": {},
     "one read": {"acceleration": "one-read"},
     "with scratch": {"acceleration": "one-read", "scratch": "FOLDER"},
     "line search": {"acceleration": "line-search"},
 }
-# Rows, features, the threshold of the scores beyond which a row is positive, and the share of wrong labels
+# The numbers of rows and features, the score above which a row is positive, and the share of wrong labels
 GENERATED = {
     "generated": (2_000_000, 30, 0.3, 0.05),
     "generated wide": (200_000, 120, 0.3, 0.02),
     "generated rare": (2_000_000, 8, 2.0, 0.001),
 }
-CHUNKS = 64  # chunks of a dataset: many, so that small data are read like large data
+CHUNKS = 64  # the number of chunks of a dataset, large enough that small data are read like large data
 
 
 def make_rows(name: str = "generated") -> ArrayDataset:
@@ -95,7 +95,7 @@ def store(source: ArrayDataset, seed: int, folder: Path) -> Dataset:
 
 
 def measure(source: Dataset, options: TrainOptions) -> tuple[Result, float]:
-    """Train; return the result and CPU seconds."""
+    """Train, and return the result and the CPU seconds."""
     began = time.process_time()
     result = train(source, options)
     assert result.status == "converged"
@@ -114,7 +114,7 @@ def compare(name: str, C: float, percent: int | None, asked: float, datasets: li
             try:
                 options = TrainOptions(C=C, tol=tol, threads=1, resident_rows=rows, options=own)
                 found[way].append(measure(data, options))
-            except InputError:  # too few rows for one read: no resident rows
+            except InputError:  # with too few rows for one read, there are no resident rows
                 continue
     size = datasets[0].nbytes
     reads = [

@@ -3,7 +3,7 @@
     STREAMSVM_DATA=FOLDER python benchmarks/optima.py [--quick]
 
 FOLDER holds adult/a9a.xz, adult/a9a.t.xz, covtype/covtype.csv.xz and news20/news20.xz. Every training is a separate
-process (`streamsvm train --json`), so that its peak memory is its own.
+process (`streamsvm train --json`), whose peak memory is measured.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from scipy.sparse.linalg import norm
 
 import streamsvm
 
-# by LIBLINEAR to 1e-6, with the bias as a penalised constant feature; None where no published optimum exists
+# optima by LIBLINEAR to 1e-6, with the bias as a penalised constant feature; None without a published optimum
 A9A, COVTYPE = {"0.05": 577.5158}, {"0.01": 3329.187, "1": 309665.83}
 
 
@@ -43,7 +43,7 @@ def ingest_adult(folder: Path) -> Path:
 
 
 def ingest_covtype(folder: Path) -> Path:
-    """Ingest covtype, class 1 against the rest, features divided by their maxima."""
+    """Ingest covtype: class 1 against the rest, with features divided by their maxima."""
     table = np.loadtxt(io.BytesIO(unpack("covtype/covtype.csv")), delimiter=",", skiprows=1, dtype=np.float32)
     X, y = table[:, :-1], np.where(table[:, -1] == 1, 1, -1)
     streamsvm.ingest(X / np.abs(X).max(axis=0), folder / "covtype.zarr", y)
@@ -51,7 +51,7 @@ def ingest_covtype(folder: Path) -> Path:
 
 
 def ingest_news20(folder: Path) -> Path:
-    """Ingest news20, ten classes against ten, rows of unit length."""
+    """Ingest news20: ten classes against the other ten, with rows of length 1."""
     from sklearn.datasets import load_svmlight_file
 
     X, y = load_svmlight_file(io.BytesIO(unpack("news20/news20")), dtype=np.float32)
@@ -61,7 +61,7 @@ def ingest_news20(folder: Path) -> Path:
 
 
 def ingest_text(folder: Path, n: int = 200_000, d: int = 47_000, row_items: int = 86) -> Path:
-    """Ingest generated text: words drawn by Zipf's law, rows of unit length, labels of a noisy linear function."""
+    """Ingest generated text: words drawn by Zipf's law, rows of length 1, and labels from a noisy linear function."""
     rng = np.random.default_rng(0)
     share = np.cumsum(1 / (np.arange(d) + 30.0))
     words = rng.permutation(d)[np.searchsorted(share / share[-1], rng.random((n, row_items * 10 // 9)))]

@@ -1,11 +1,12 @@
-"""The passes and seconds that `train --plan` predicts, against those of `train`. Prints a Markdown table.
+"""The passes and seconds that `train --plan` predicts, compared with those of `train`. Prints a Markdown table.
 
 python benchmarks/plan.py FOLDER [--threads 1]
 
 FOLDER holds adult/a9a, ijcnn1/ijcnn1.trn, web/w8a and covtype/covtype.csv (a header, then features and a class from 1
-to 7: class 1 against the rest, columns divided by their maxima; and all seven classes). Each command is a process of
-its own; the files are in the system's cache, and the kernels compiled. Seconds of a training include its passes and the
-computation between them, without the start of Python. Ratios: planned / taken.
+to 7). Covertype is used twice: class 1 against the rest, with columns divided by their maxima, and with all seven
+classes. Each command is a separate process. The files are in the page cache, and the functions are compiled beforehand.
+Seconds of a training include its passes and the computation between them, but not the start of Python. A ratio is the
+predicted figure divided by the measured one.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ def make_datasets(data: Path, work: Path) -> dict[str, Path]:
 
 
 def call(path: Path, settings: str) -> dict[str, Any]:
-    """Return the JSON object that `train` prints."""
+    """Run `train`, and return the JSON object that it prints."""
     command = [sys.executable, "-m", "streamsvm", "train", str(path), *settings.split(), "--json"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode not in (0, 3):

@@ -1,4 +1,4 @@
-"""CPU seconds of `predict`, and of only reading the same rows: the table of docs/command_line.md.
+"""CPU seconds of `predict`, compared with only reading the same rows: the table of docs/command_line.md.
 
 python benchmarks/predicting.py [ROWS]
 """
@@ -26,7 +26,7 @@ D = 30
 
 
 def measure(work: Callable[[], object]) -> float:
-    """Return the CPU seconds of a call, after a first one that compiles."""
+    """Call a function twice, and return the CPU seconds of the second call; the first call compiles."""
     work()
     began = time.process_time()
     work()

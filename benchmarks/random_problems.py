@@ -1,10 +1,10 @@
-"""Resident rows on many random problems: passes in excess of a line search, and wrong certificates.
+"""Resident rows on many random problems: excess passes compared with a line search, and wrong certificates.
 
     python benchmarks/random_problems.py [FIRST LAST]
 
 The problems are of the kinds of tests/solvers/cutting_plane/test_against_line_search.py, one for each seed from
 FIRST to LAST - 1, with 2% to 100% resident rows and tolerances of 1e-3 and 1e-6. P of each model is computed in long
-double. The solver, one read or ascent on blocks, is the default's choice; the table has a line for each.
+double. By default, streamsvm chooses one of two solvers, one read or ascent on blocks; the table has a line for each.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def evaluate(source: ArrayDataset, C: float, w: F64) -> float:
 
 
 def compare(seed: int) -> tuple[str, int]:
-    """Print failures and slow runs; return the solver, and its passes minus those of a line search."""
+    """Print failures and slow runs; return the chosen solver, and its passes minus the passes of a line search."""
     random = np.random.default_rng([3, seed])
     kind, n, d = str(random.choice(KINDS)), int(random.integers(10, 400)), int(random.integers(1, 20))
     C, share, tol = 10.0 ** random.uniform(-3, 2), random.choice([0.02, 0.1, 0.3, 1.0]), random.choice([1e-3, 1e-6])

@@ -2,10 +2,11 @@
 
     python benchmarks/random_rows.py [--gigabytes 1] [--features 54 784] [--part-kib 64 256 1024] [--other FOLDER]
 
-The jobs run in turn (A B C A B C ...), medians of --rounds: parts of each size, and chunks without parts, as in
-datasets of format 1. --other: a checkout of streamsvm to compare with, which writes a dataset and takes rows from it in
-a separate process, in turn with the others. The page cache is warm, so that reading is CPU work; CPU time is shown,
-because other programs change it little. The rows differ from round to round, and are the same for all jobs.
+The jobs are parts of each size, and chunks without parts, as in datasets of format 1. They take turns (A B C A B C
+...), and the table has medians of --rounds rounds. --other: another checkout of streamsvm, which writes a dataset and
+takes rows from it in a separate process, in turn with the other jobs. The page cache is warm, so reading takes only CPU
+time. CPU time is shown, because other programs hardly change it. In each round, other rows are taken; they are the same
+for all jobs.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ def write(folder: Path, gigabytes: float, n_features: int, part_bytes: int) -> P
 
 
 def write_by(checkout: Path, folder: Path, gigabytes: float, n_features: int) -> Path:
-    """Write the same rows with the other checkout."""
+    """Write the same rows by the code of another checkout."""
     code = "import sys; from pathlib import Path; from benchmarks.reading import generate; "
     code += "generate(Path(sys.argv[1]), float(sys.argv[2]), int(sys.argv[3]))"
     environment = {**os.environ, "PYTHONPATH": str(checkout)}

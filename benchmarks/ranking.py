@@ -1,13 +1,14 @@
-"""Rankings: time against n and classification, accuracy against scikit-learn's regressions, and queries from disk.
+"""Rankings: time against n, compared with classification; accuracy, compared with regressions; queries from disk.
 
     python benchmarks/ranking.py --data FOLDER [--rounds 3] [--only times|measures|queries|histograms]
 
 FOLDER holds covtype/covtype.csv (54 features divided by their maxima, class 1 against the rest), adult/a9a,
 ltr_lightgbm/rank.* with their .query files, and wine/winequality-white.csv; a text-like set of 200,000 rows and 47,000
-features is generated. One thread; CPU seconds, medians of the rounds, in which ranking (roc-area) and classification
-take turns; gap 1e-3. A pass of ROC area computes either scores or sums; a step makes both passes. Rows in queries are
-generated, with five ranks, and read from disk by two threads. So are 3,000,000 rows of two classes, whose scores are
-either held by the driver or counted in histograms; these trainings take turns, each in a process of its own.
+features is generated. Times are CPU seconds on one thread, to a gap of 1e-3, and medians of the rounds, in which
+ranking (roc-area) and classification take turns. A pass of ROC area computes either scores or sums; a step makes both
+passes. Rows in queries, with five ranks, are generated, and read from disk by two threads. So are 3,000,000 rows of two
+classes. The driver either holds their scores or counts them in histograms; these two trainings take turns, each in a
+separate process.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ def take_turns(source: RowSource, C: float, rounds: int) -> list[tuple[float, Re
 
 
 def read_sources(data: Path, work: Path) -> Iterator[tuple[str, float, list[RowSource]]]:
-    """Yield the name, C, and nested parts of each set."""
+    """Yield the name, the C, and nested parts of each dataset."""
     table = np.loadtxt(data / "covtype" / "covtype.csv", delimiter=",", dtype=np.float32, skiprows=1)
     X, y = table[:, :54] / np.maximum(table[:, :54].max(axis=0), 1), (table[:, 54] == 1).astype(np.int32)
     order = np.random.default_rng(0).permutation(len(y))
@@ -93,7 +94,7 @@ def read_sources(data: Path, work: Path) -> Iterator[tuple[str, float, list[RowS
 
 
 def show_times(data: Path, rounds: int) -> None:
-    """Print a row for each size, and the exponents."""
+    """Print the table of times: a row for each number of rows, and the exponents."""
     print(
         "| data | rows | classification: s, passes, ms a pass | ROC area: s, passes, ms a pass | a pass over a pass |"
     )
@@ -119,7 +120,7 @@ def show_times(data: Path, rounds: int) -> None:
 
 
 def describe_ranking(name: str, scores: F64, labels: F64, qid: Any) -> None:
-    """Print a row of the second table."""
+    """Print a row of the table of measures."""
     found = evaluate_ranking(np.asarray(scores, np.float64), labels, qid)
     ndcg = [f"{value:.4f}" for value in found["ndcg"].values()] or ["", "", ""]
     cells = [name, f"{found['swapped_pairs']:.4f}", f"{found['kendall_tau']:.4f}", *ndcg]
@@ -127,7 +128,7 @@ def describe_ranking(name: str, scores: F64, labels: F64, qid: Any) -> None:
 
 
 def show_measures(data: Path) -> None:
-    """Print measures of our rankings of real sets and of regressions on the rank; C is the best of five."""
+    """Print measures of our rankings of real datasets, and of regressions on the rank. C is the best of five values."""
     head = ["swapped pairs", "Kendall's tau", "NDCG@1", "NDCG@5", "NDCG@10"]
     print("\n| | " + " | ".join(head) + " |\n|---" * 1 + "|---" * len(head) + "|")
     sets = {"LightGBM's ranking example": read_queries(data), "wine quality (white)": read_wine(data)}
@@ -184,7 +185,7 @@ def make_queries(path: Path, n_rows: int, n_features: int, size: int, noise: flo
 
 
 def show_queries(rounds: int) -> None:
-    """Print the time and passes for ranking rows in queries."""
+    """Print the time and the passes of trainings on rows in queries."""
     print("\n| rows, features, rows of a query, C | CPU s | seconds | passes | P |\n|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as work:
         for n_rows, n_features, size, noise in QUERIES:
@@ -203,7 +204,7 @@ def show_queries(rounds: int) -> None:
 
 
 def train_large(path: Path, C: float, holds_scores: bool) -> None:
-    """Train for the area under the ROC curve, with scores or histograms, and print time and memory."""
+    """Train for the area under the ROC curve, with scores in the driver or with histograms; print time and memory."""
     limit = LARGE_ROWS if holds_scores else HELD_ROWS
     options = TrainOptions(C=C, threads=2, task="roc-area", memory_bytes=3 << 30)
     with patch.object(problem_pairs, "HELD_ROWS", limit):
@@ -214,7 +215,7 @@ def train_large(path: Path, C: float, holds_scores: bool) -> None:
 
 
 def show_histograms(rounds: int) -> None:
-    """Print a row for each C and way."""
+    """Print a row for each C, with scores in the driver and with histograms."""
     print("\n| C | the driver holds | passes | CPU s of each turn | peak MB, chunks that are kept included | gap |")
     print("|---|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as work:

@@ -1,12 +1,12 @@
 """The cost of a pass: plain reads, verified reads, and a whole cutting-plane pass. Prints a Markdown table.
 
-Between the last two is a floor for a pass: verified reads, and BLAS products of the rows with one vector from either
-side, summed in float32, which proves nothing.
+A fourth job is a floor for the time of a pass: verified reads, and BLAS products of the rows with one vector from
+either side. It sums in float32, so it could prove nothing.
 
     python benchmarks/reading.py [--gigabytes 2] [--features 54 256 784] [--cold]
 
-The files are read in turn (A B C A B C ...), medians of --rounds. Warm page cache, or --cold: the kernel is asked to
-forget the files before every read.
+The jobs take turns (A B C A B C ...), and the table has medians of --rounds rounds. The page cache is warm. With
+--cold, the operating system is asked to drop the files from the page cache before every job.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from streamsvm.solvers.set_up import ALL_MODELS, compile_all
 
 
 def generate(folder: Path, gigabytes: float, n_features: int) -> Dataset:
-    """Write noisy linear data, one million values at a time."""
+    """Write rows whose labels are a noisy linear function, one million values at a time."""
     n_rows = int(gigabytes * 1e9 / 4 / n_features)
     folder.mkdir()
     writer = DatasetWriter(
@@ -90,7 +90,7 @@ def read_plainly(files: list[Path], buffer: np.ndarray) -> None:
 
 
 def forget(folder: Path) -> None:
-    """Ask the kernel to drop a folder's files from its page cache."""
+    """Ask the operating system to drop the files of a folder from its page cache."""
     for file in folder.rglob("*"):
         if file.is_file():
             descriptor = os.open(file, os.O_RDONLY)
@@ -99,7 +99,7 @@ def forget(folder: Path) -> None:
 
 
 def third_pass(dataset: Dataset) -> Scan:
-    """Return the Scan of a pass within a training: the ends of the line differ, and rows switch."""
+    """Return the third pass of a training. The ends of its line search differ, so some rows switch sides."""
     engine = ThreadedEngine(dataset, 1)
     costs = (1e-6, 1e-6)
     solver: Requests = line_search.solve(
@@ -115,7 +115,7 @@ def third_pass(dataset: Dataset) -> Scan:
 
 
 def time_in_turn(jobs: dict[str, Callable[[], Any]], rounds: int, prepare: Callable[[], None]) -> dict[str, float]:
-    """Return the median seconds of each job, all of them in turn."""
+    """Run the jobs in turn, and return the median seconds of each."""
     seconds: dict[str, list[float]] = {name: [] for name in jobs}
     for _ in range(rounds + 1):
         for name, job in jobs.items():

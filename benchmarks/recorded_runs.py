@@ -1,12 +1,12 @@
-"""SHA-256 sums of the models of a fixed list of runs, which a refactoring must not change.
+"""SHA-256 sums of the models of a fixed list of runs. A refactoring must not change these sums.
 
     python benchmarks/recorded_runs.py FOLDER --checkout OTHER     run with the code of another checkout
     python benchmarks/recorded_runs.py FOLDER                      run with this checkout's code
     python benchmarks/recorded_runs.py FOLDER --compare FOLDER2
 
 FOLDER gets the data, the runs and models.json: for each run the SHA-256 of the model and of its predictions. With
---compare, this code reads the datasets of FOLDER2, which the other code has written, and predicts with the models of
-FOLDER2. A Markdown table shows the differences. The exit status is 1 if there are any.
+--compare, this checkout reads the datasets of FOLDER2, which another checkout has written, and predicts with the models
+of FOLDER2. A Markdown table shows the differences. The exit status is 1 if there are differences.
 """
 
 from __future__ import annotations
@@ -34,7 +34,10 @@ MAPS = {"cholesky": "--rank 30", "eigen": "--rank 30", "nystrom": "--rank 30", "
 
 @dataclass(frozen=True)
 class Run:
-    """A training of `data` with these arguments. passes: the number after which it is stopped and resumed; 0: never."""
+    """A training of `data` with these arguments.
+
+    passes: the number of passes after which it is stopped and resumed; 0: never.
+    """
 
     data: str
     arguments: str
@@ -105,8 +108,10 @@ class Runner:
     folder: Path
 
     def call(self, *arguments: object) -> str:
-        """Return a command's output; raise RuntimeError with its errors if it fails. Ending at a limit is no
-        failure."""
+        """Run a command, and return its output.
+
+        Raises RuntimeError if it fails; a training that ends at a limit has not failed.
+        """
         command = [sys.executable, "-m", "streamsvm", *map(str, arguments)]
         environment = os.environ | {"PYTHONPATH": str(self.checkout)}
         ended = subprocess.run(command, cwd=self.folder, env=environment, capture_output=True, text=True, check=False)
@@ -115,7 +120,7 @@ class Runner:
         return ended.stdout
 
     def make_data(self) -> None:
-        """Ingest the rows, and map them."""
+        """Ingest the text files, and write datasets of mapped features."""
         write_rows(self.folder)
         for name in ("dense", "sparse", "classes", "queries"):
             self.call("ingest", f"{name}.svm", f"{name}.zarr", "--chunk-bytes", "40KB")

@@ -1,13 +1,13 @@
-"""Support-vector regression against LIBLINEAR: reads of the data, gap, R2 and CPU seconds. Prints a Markdown table.
+"""Support-vector regression, compared with LIBLINEAR: reads, gap, R2 and CPU seconds. Prints a Markdown table.
 
     python -m benchmarks.regression --data FOLDER [--sets NAME...] [--costs C...] [--rounds N]
 
 FOLDER holds wine/winequality-white.csv and covtype/covtype.csv, whose first column (the elevation) is predicted from
 the others; `made` has 400,000 generated rows of 50 features with heavy-tailed noise. Features and targets are
-standardised. The trainers take turns N times in this process, on one thread, and the table has medians; files are read
-before. The reads are those of a first run with a tenth of the rows in its sample, and the seconds those of a run with
-the default sample, on arrays in memory. LIBLINEAR's tolerance is the largest power of ten with which its P is within
-1e-3 of the optimum; a dash means that it is not within 1e-3 after 1,000 iterations.
+standardised. The trainers take turns N times in this process, on one thread, and the table has medians. The files are
+read beforehand. Reads are counted in a separate run with a tenth of the rows in the sample. Seconds are measured in
+runs with the default sample, on arrays in memory. LIBLINEAR's tolerance is the largest power of ten at which its P is
+within 1e-3 of the optimum; a dash means that it is not within 1e-3 after 1,000 iterations.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def _standardise(X: npt.NDArray[Any], target: npt.NDArray[Any]) -> ArrayDataset:
 
 
 def compare(source: ArrayDataset, loss: str, C: float, rounds: int) -> str:
-    """Return the cells of a line."""
+    """Train by both trainers, and return the cells of a line of the table."""
     settings = {"task": "regress", "C": C, "loss": loss, "epsilon": EPSILON, "threads": 1}
     few = train(source, TrainOptions(**settings, resident_rows="10%"))
     best = train(source, TrainOptions(**settings, tol=1e-6)).objective
@@ -86,7 +86,7 @@ def compare(source: ArrayDataset, loss: str, C: float, rounds: int) -> str:
 
 
 def find_tolerance(source: ArrayDataset, loss: str, C: float, best: float) -> tuple[float | None, float]:
-    """Return LIBLINEAR's largest tolerance that is small enough, and its distance from the optimum then."""
+    """Return the largest sufficient tolerance of LIBLINEAR, or None, and the distance of its P from the optimum."""
     for exponent in range(1, 5):
         model = fit_liblinear(source, loss, C, 10.0**-exponent)
         distance = measure_objective(source, loss, C, model) / best - 1.0
@@ -96,7 +96,7 @@ def find_tolerance(source: ArrayDataset, loss: str, C: float, best: float) -> tu
 
 
 def fit_liblinear(source: ArrayDataset, loss: str, C: float, tol: float) -> Liblinear:
-    """Return LIBLINEAR's model, by its dual method for the first loss and its primal one for the second."""
+    """Return LIBLINEAR's model: by the dual method for the first loss, and by the primal method for the second."""
     dual = loss == LOSSES[0]
     return Liblinear(C=C, epsilon=EPSILON, loss=loss, dual=dual, tol=tol).fit(source.X, source.target)
 

@@ -1,13 +1,13 @@
-"""The memory of a training for each row of the dataset, in the driver and in workers. Prints a Markdown table.
+"""The memory of a training per row of the dataset, in the driver and in workers. Prints a Markdown table.
 
     python benchmarks/row_state.py [--rows 200000 600000] [--only SOLVER ...]
 
-Each run is a process of its own, which trains on two workers for a few passes, on rows of eight features. The peak
-memory of this process, the driver, and of the workers is read at both numbers of rows; the differences are divided by
-the rows of the dataset, of which a worker holds half. The workers keep no decoded chunks. The same is done for the
-bytes that engines.open projects for a driver with workers: the solver's own arrays, messages to tasks, results of a
-pass, and arrays by row. The last column has the projected bytes of numbers by row that stay on the workers, summed over
-them. Solvers that keep rows keep 1,000 in both runs if that can be set.
+Each run is a separate process (the driver), which trains on two workers for a few passes, on rows of eight features.
+The peak memory of the driver and of the workers is measured for both numbers of rows, and the difference is divided by
+the difference of the numbers of rows. A worker holds half of the rows. The workers keep no decoded chunks. The bytes
+that engines.open projects for a driver with workers are treated in the same way: the arrays of the solver, messages to
+tasks, results of a pass, and arrays by row. The last column has the projected bytes of the row states on all workers
+together. Solvers that keep rows keep 1,000 rows in both runs, if this number can be set.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 def make_rows(path: Path, kind: str, n_rows: int) -> Dataset:
-    """Write rows of two or five classes, with numbers as targets, or in queries of a hundred rows."""
+    """Write rows of two or five classes, rows with regression targets, or rows in queries of a hundred."""
     if path.exists():
         return open_dataset(path)
     random = np.random.default_rng(0)
@@ -90,14 +90,14 @@ def run_one(case: str, path: str) -> None:
 
 
 def _without_pins(peaks: dict[int, int], source: Any, client: Any, pin_bytes: int, *more: Any) -> Any:
-    """Return an engine whose workers keep no chunks, and whose memory peaks go to `peaks`."""
+    """Return an engine whose workers keep no chunks. The memory peaks of the workers are appended to `peaks`."""
     engine = DistributedEngine(source, client, 0, *more)
     engine.costs.peaks = peaks
     return engine
 
 
 def measure(case: str, work: Path, numbers: list[int]) -> list[float]:
-    """Return the bytes per row for each number that `run_one` prints."""
+    """Return bytes per row, for each figure that `run_one` prints."""
     found = []
     for n_rows in numbers:
         kind = CASES[case][0]

@@ -1,16 +1,16 @@
-"""Test that any number of threads or worker processes gives the same model bits, within the projected memory.
+"""Test that the model has the same bits with any number of threads or workers, and that memory stays as projected.
 
     python -m benchmarks.same_bits [--rows 200000] [--kinds dense sparse ...] [--threads 1 2 4 8 16]
         [--workers 2]
 
 Prints a Markdown table, and exits with 1 if models of the same rows differ, or if a peak is above its projection.
-Each run is a process of its own, of a few passes with a line search. Its memory budget is the plan's minimum plus
-SPARE_BYTES for kept chunks, too little for all chunks; so the plan has only its own slack. The peak is that of the
-process which needs the most memory, as in `result.json`; `beyond base` is the peak or the projection without the
-interpreter and the libraries. A row has 200 dense features, or 2,000 features of which 2% are not zero; chunks are
-streamed, or have 8 MiB and are decoded whole (lz4). "made" has three times as many rows from benchmarks/made_rows.py,
-which generates them as they are read, in chunks of 26 MB. On few cores, not all threads reach their memory peaks at the
-same time.
+Each run is a process of its own, of a few passes with a line search. Its memory budget is the minimum of the plan plus
+SPARE_BYTES for kept chunks, which is too little for all chunks; the margin of the plan is therefore the only reserve.
+The peak is the peak of the process that needs the most memory, as in `result.json`; `beyond base` is the peak or the
+projection without the interpreter and the libraries. A row has 200 dense features, or 2,000 features of which 2% are
+not zero. Chunks are streamed, or have 8 MiB and are decoded whole (lz4). The kind "made" has three times as many rows;
+benchmarks/made_rows.py generates them as they are read, in chunks of 26 MB. On few cores, not all threads reach their
+memory peaks at the same time.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def make_rows(folder: Path, kind: str, n_rows: int) -> None:
 
 
 def run_one(kind: str, folder: Path, n_rows: int, threads: int, workers: int) -> None:
-    """Train with the least memory that the plan allows, and print passes, memory and the model's hash."""
+    """Train with the least memory that the plan allows; print the passes, the memory, and the hash of the model."""
     source: RowSource = MadeRows(3 * n_rows, 0, FEATURES) if kind == "made" else open_dataset(folder / kind)
     asked: dict[str, Any] = {"max_passes": PASSES, "tol": 1e-6}
     asked |= {"workers": workers} if workers else {"threads": threads}
@@ -71,7 +71,10 @@ def run_one(kind: str, folder: Path, n_rows: int, threads: int, workers: int) ->
 
 
 def measure(kind: str, folder: Path, n_rows: int, threads: int, workers: int) -> tuple[str, bool]:
-    """Train in a separate process, and print a line; return the model's hash, and whether the peak was as projected."""
+    """Train in a separate process, and print a line.
+
+    Return the hash of the model, and whether the peak was as projected.
+    """
     one = [kind, str(folder), *map(str, (n_rows, threads, workers))]
     command = [sys.executable, "-m", "benchmarks.same_bits", "--one", *one]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -3,7 +3,7 @@
     python -m benchmarks.scikit_learn_tests [-k EXPRESSION]
 
 The tests are those of the installed version (sklearn/svm/tests/test_svm.py), with SKLEARN_TESTS_GLOBAL_RANDOM_SEED=42.
-WHY lists the tests that are expected to fail, with reasons. The exit status is 1 if another test fails.
+WHY lists the tests that are expected to fail, and the reasons. The exit status is 1 if another test fails.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Collector:
         self.outcomes: dict[str, tuple[str, str]] = {}
 
     def pytest_runtest_logreport(self, report: Any) -> None:
-        """Keep the outcome of the call, or of a failed set-up."""
+        """Keep the outcome of a test, or of its set-up if that fails."""
         if report.when == "call" or report.outcome != "passed":
             crash = getattr(report.longrepr, "reprcrash", None)
             self.outcomes[report.nodeid] = (report.outcome, crash.message if crash else "")
@@ -87,7 +87,7 @@ def main() -> None:
 
 
 def find_reason(name: str) -> str | None:
-    """Return why a test is expected to fail, or None."""
+    """Return the reason why a test is expected to fail, or None if it is expected to pass."""
     return next((why for beginning, why in WHY.items() if name.startswith(beginning)), None)
 
 

@@ -2,10 +2,10 @@
 
     python -m benchmarks.shards [--megabytes 400] [--chunk-megabytes 4] [--shards 0 64 256] [--latency 0 0.02 0.1]
 
-The store is tests/object_server.py in a process of its own on loopback, whose answers begin after the latency. The rows
-are an array in memory of 100 features, which ingest writes in chunks of --chunk-megabytes; --shards are megabytes, and
-0 makes each chunk an object. A pass keeps no chunks in memory, and verifies all of them. The jobs run in turn, and the
-seconds are medians of --rounds; the requests of the pass include those of opening the dataset.
+The store is tests/object_server.py, in a separate process on loopback; its answers begin after the latency. The rows
+are an array in memory with 100 features, which ingest writes in chunks of --chunk-megabytes. --shards are sizes in
+megabytes; with 0, each chunk is an object. A pass verifies all chunks, and keeps none in memory. The jobs take turns,
+and the seconds are medians of --rounds rounds. The requests of the pass include the requests that open the dataset.
 """
 
 from __future__ import annotations
@@ -32,18 +32,21 @@ URL = "s3://bucket/rows.zarr"
 
 
 def serve(latency: float) -> None:
-    """Serve an empty store. For each line of standard input, print its objects and the requests since the last line."""
+    """Serve an empty store.
+
+    For each line of standard input, print the number of objects, and of requests since the last line.
+    """
     with ObjectServer(latency=latency) as server:
         print(server.url, flush=True)
         for line, _ in enumerate(sys.stdin):
             print(json.dumps({"objects": len(server.objects), "requests": len(server.requests)}), flush=True)
             server.requests.clear()
-            if line % 2:  # after a pass: new objects would be compared with those that had their place before
+            if line % 2:  # after a pass: otherwise new objects would be compared with the objects that they replace
                 make_tag.cache_clear()
 
 
 def write(rows: np.ndarray, given: argparse.Namespace, shard_megabytes: int) -> tuple[float, float]:
-    """Ingest the rows. Return the wall seconds, and this process's CPU seconds."""
+    """Ingest the rows. Return the wall seconds, and the CPU seconds of this process."""
     began, spent = time.perf_counter(), time.process_time()
     sizes = {"chunk_bytes": given.chunk_megabytes << 20, "shard_bytes": shard_megabytes << 20}
     ingest(rows, URL, np.arange(len(rows)) % 2, overwrite=True, **sizes)
@@ -68,7 +71,7 @@ def compare(rows: np.ndarray, latency: float, given: argparse.Namespace) -> list
 
 
 def count(work: Callable[[], tuple[float, float]], server: subprocess.Popen[str]) -> tuple[float, ...]:
-    """Return the wall and CPU seconds of some work, its requests, and the objects after it."""
+    """Do some work; return its wall and CPU seconds, its requests, and the number of objects after it."""
     assert server.stdout is not None
     assert server.stdin is not None
     seconds = work()

@@ -2,9 +2,9 @@
 
     python -m benchmarks.shuffle_requests [--kilobytes 128] [--doublings 3]
 
-The workers' tasks run in this process, with segments and runs of 4 kB in place of 64 MiB, so that small data have as
-many of them as large data. Runs are read from the segments in which the files were set aside ("direct"), or from those
-of groups of runs ("in groups").
+The workers' tasks run in this process. Segments and runs have 4 kB in place of 64 MiB, so that small data have as many
+segments and runs as large data. Runs are read from the first segments ("direct"), or from segments that are rewritten
+for groups of runs ("in groups").
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ WAYS = {"direct": 1 << 30, "in groups": 1}
 
 @contextmanager
 def open_nobody(**_: Any) -> Iterator[None]:
-    """Yield None in place of a cluster's client."""
+    """Yield None in place of the client of a cluster."""
     yield None
 
 
 def carry_out_here(_: Any, __: str, function: Callable[..., Any], given: Sequence[Any]) -> Iterator[Any]:
-    """Carry out the workers' tasks in this process."""
+    """Call the function for each task in this process, as workers would."""
     return (function(*each) for each in given)
 
 
 def cut_small() -> None:
-    """Make segments, runs and stretches small, and carry out the workers' tasks in this process."""
+    """Make segments, runs and stretches small, and let the workers' tasks run in this process."""
     segments.SEGMENT_BYTES, tasks.BLOCK_BYTES, tasks.STRETCH_BLOCKS = SMALL_BYTES, 2 * SMALL_BYTES, 4
     for each in (segments, on_workers):
         each.RUN_BYTES = SMALL_BYTES  # type: ignore[attr-defined]
@@ -48,7 +48,7 @@ def cut_small() -> None:
 
 
 def measure(file: Path, kilobytes: int, server: ObjectServer) -> None:
-    """Print the lines for one size."""
+    """Print the lines of the table for one size of the data."""
     write_svmlight(file, kilobytes << 10)
     file.write_bytes(file.read_bytes()[: kilobytes << 10].rpartition(b"\n")[0])
     digests = set[str]()

@@ -1,12 +1,12 @@
-"""Squared hinge and logistic loss against LIBLINEAR: reads of the data, gap, CPU seconds. Prints a Markdown table.
+"""Squared hinge and logistic loss, compared with LIBLINEAR: reads, gap, CPU seconds. Prints a Markdown table.
 
     python -m benchmarks.smooth_losses --data FOLDER [--sets NAME...] [--costs C...] [--rounds N]
 
-FOLDER holds the public sets as benchmarks/two_classes.py reads them; letter26 is letter with all its classes, one
-against the rest. The trainers take turns N times in this process, on one thread, and the table has medians; files are
-read before. The reads are those of a first run with a tenth of the rows in its sample, and the seconds those of a run
-with the default sample, on arrays in memory. LIBLINEAR's tolerance is the largest power of ten with which its P is
-within 1e-3 of the optimum.
+FOLDER holds the public sets that benchmarks/two_classes.py reads; letter26 is letter with all its classes, one against
+the rest. The trainers take turns N times in this process, on one thread, and the table has medians. The files are read
+beforehand. Reads are counted in a separate run with a tenth of the rows in the sample. Seconds are measured in runs
+with the default sample, on arrays in memory. LIBLINEAR's tolerance is the largest power of ten at which its P is within
+1e-3 of the optimum.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def load_letter(folder: Path) -> ArrayDataset:
 
 
 def compare(source: ArrayDataset, loss: str, C: float, rounds: int) -> str:
-    """Return the cells of a line."""
+    """Train by both trainers, and return the cells of a line of the table."""
     settings = TrainOptions(C=C, loss=loss, threads=1)
     few = train(source, TrainOptions(C=C, loss=loss, threads=1, resident_rows="10%"))
     best = train(source, TrainOptions(C=C, loss=loss, threads=1, tol=1e-9)).objective
@@ -75,7 +75,10 @@ def compare(source: ArrayDataset, loss: str, C: float, rounds: int) -> str:
 
 
 def find_tolerance(source: ArrayDataset, loss: str, C: float, best: float) -> tuple[Callable[[], Any], float]:
-    """Return LIBLINEAR with the largest tolerance that is small enough, and its distance from the optimum then."""
+    """Find the largest sufficient tolerance of LIBLINEAR.
+
+    Return a function that makes the estimator with this tolerance, and the distance of its P from the optimum.
+    """
     for exponent in range(1, 8):
         make = make_liblinear(loss, C, 10.0**-exponent)
         distance = measure_objective(source, loss, C, make().fit(source.X, source.y)) / best - 1.0
@@ -85,7 +88,7 @@ def find_tolerance(source: ArrayDataset, loss: str, C: float, best: float) -> tu
 
 
 def make_liblinear(loss: str, C: float, tol: float) -> Callable[[], Any]:
-    """Return a function that makes LIBLINEAR's estimator for the primal problem."""
+    """Return a function that makes the estimator of LIBLINEAR for the primal problem."""
     if loss == "logistic":
         return lambda: Logistic(C=C, solver="liblinear", tol=tol, max_iter=10_000)
     return lambda: Liblinear(C=C, dual=False, tol=tol, max_iter=10_000)

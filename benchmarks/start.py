@@ -1,4 +1,4 @@
-"""Seconds of `import streamsvm`, of a first training, and of a second one, which compiles nothing. Prints a table.
+"""Seconds of `import streamsvm`, of a first training, and of a second training without compilation. Prints a table.
 
 python benchmarks/start.py
 """
@@ -19,7 +19,7 @@ import streamsvm
 
 
 def time_command(*command: str, rounds: int, environment: dict[str, str]) -> list[float]:
-    """Return the seconds of each run."""
+    """Run the command several times, and return the seconds of each run."""
     seconds = []
     for _ in range(rounds):
         began = time.perf_counter()

@@ -1,11 +1,11 @@
-"""Throughput of `read_svmlight` and of scikit-learn's `load_svmlight_file`, alternating, on the same files.
+"""Throughput of `read_svmlight` and of scikit-learn's `load_svmlight_file`, in turn, on the same files.
 
     python benchmarks/svmlight.py
 
 Prints a Markdown table of medians; the exit status is 1 if a ratio is below the promised 5. The files are a9a, news20
 and ijcnn1 from STREAMSVM_DATA, or generated files like them, repeated to about 100 MB and read from the page cache.
-Both readers check every line and keep all rows in memory with float32 values: ours as one matrix for each block, as
-ingest uses them, scikit-learn's as one matrix.
+Both readers check every line, and keep all rows in memory with float32 values: `read_svmlight` as a matrix for each
+block (the form that ingest uses), scikit-learn as one matrix.
 """
 
 from __future__ import annotations

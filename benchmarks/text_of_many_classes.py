@@ -1,17 +1,18 @@
-"""Text of many classes and features: squared hinge, one class against the rest, and scikit-learn's LinearSVC.
+"""Text of many classes and features: squared hinge, one class against the rest, compared with scikit-learn's LinearSVC.
 
     python -m benchmarks.text_of_many_classes [--rows 9619] [--features 55197] [--classes 105]
         [--memory 1GB,2GB] [--times 3]
 
-The text is generated: words by Zipf's law, 15% of them from 600 words of the row's class, weighted by tf-idf, rows of
-length 1. Every training runs in a separate process, ours and LinearSVC's in turn, and a cell is the median of all
-turns. Only `fit` is measured, in CPU seconds of the process and in wall seconds; before it each process trains on a few
-rows, so that functions are compiled. "in memory" trains on a matrix, "stored" on a dataset on disk. LinearSVC uses one
-thread, streamsvm two.
+The text is generated: words are drawn by Zipf's law, and 15% of them are from 600 words of the row's class. Rows are
+weighted by tf-idf and scaled to length 1. Every training is a separate process; streamsvm and LinearSVC take turns, and
+a cell is the median of all turns. Only `fit` is measured, in CPU seconds of the process and in wall seconds. Each
+process first trains on a few rows, so that functions are compiled. "in memory" trains on a matrix, "stored" on a
+dataset on disk. LinearSVC uses one thread, streamsvm two.
 
-Ours ends when every class's gap is proved to be at most 1e-3, LinearSVC by its own rule with tol 1e-4. "P" is the sum
-of the objectives of all classes at the returned weights, recomputed in float64, and "P above D" its distance from the
-highest lower bound that streamsvm proved, relative to P: the distance from the optimum is at most this.
+streamsvm ends when the gap of every class is proved to be at most 1e-3, and LinearSVC ends by its own rule, with tol
+1e-4. "P" is the sum of the objectives of all classes at the returned weights, recomputed in float64. "P above D" is the
+distance of P from the highest lower bound that streamsvm proved, relative to P; the distance from the optimum cannot be
+larger.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from sklearn.svm import LinearSVC as Liblinear
 import streamsvm
 
 WORDS, OWN_WORDS, OWN_SHARE, LEAST_WORDS, SPREAD = 163, 600, 0.15, 20, 0.4
-FEW_ROWS, FEW_FEATURES, FEW_CLASSES = 240, 4000, 60  # sizes that streamsvm trains by the same method
+FEW_ROWS, FEW_FEATURES, FEW_CLASSES = 240, 4000, 60  # smaller data, for which streamsvm uses the same method
 TOL = 1e-3
 
 
@@ -121,7 +122,7 @@ def main() -> None:
 
 
 def print_table(found: dict[tuple[str, str], list[dict[str, Any]]]) -> None:
-    """Print a line for each way: medians, and the least and the most CPU seconds."""
+    """Print a line for each way: medians, and the minimum and maximum of the CPU seconds."""
     bound = max(turn["lower_bound"] for turns in found.values() for turn in turns if "lower_bound" in turn)
     heads = "way", "memory", "status", "passes", "CPU s", "least, most", "s by the clock", "peak", "P", "P above D"
     print("| " + " | ".join(heads) + " |\n" + "|---" * len(heads) + "|")

@@ -1,11 +1,11 @@
-"""A grid in one read of the data, against separate fits: 6 C x 5 folds on Covertype. Prints a Markdown table.
+"""A grid of fits that share reads, compared with separate fits: 6 C x 5 folds on Covertype. Prints a Markdown table.
 
     python benchmarks/tune.py --data FOLDER [--rows 581012] [--rounds 1]
 
 FOLDER holds covtype/covtype.csv (54 features divided by their maxima, class 1 against the rest), which is written as a
-dataset; one thread, no chunk kept in memory. Separate fits: `train` on the same rows of the same folds (held out by
-weight 0), one after another. The table has CPU and wall seconds, and the grid's bytes over those of the slowest single
-fit.
+dataset. All fits run on one thread, and keep no chunk in memory. Separate fits call `train` for each fold, one after
+another; held-out rows have weight 0. The table has CPU and wall seconds, and the bytes that the grid reads, divided by
+the bytes of the slowest single fit.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Reads of the data for a grid of C with folds, by one read and by line search, as a Markdown table.
+"""Reads of the data for a grid of C with folds, for the solvers one read and line search, as a Markdown table.
 
     python -m benchmarks.tuning --data FOLDER [--folds 5] [--C 0.01 0.1 1] [--memory 700MB 1GB 2GB]
 
-FOLDER: the unpacked data. Covertype is stored as a dataset. Reads are the bytes read by the fits of the grid, divided
-by the bytes of the dataset; the last fit on all rows is left out. Only the resident rows are kept in memory. CPU
-seconds are measured in one run on one thread, and include the last fit.
+FOLDER holds the unpacked data. Covertype is stored as a dataset. Reads are the bytes read by the fits of the grid,
+divided by the bytes of the dataset; the last fit, on all rows, is not counted. Only the resident rows are kept in
+memory. CPU seconds are measured in one run on one thread, and include the last fit.
 """
 
 from __future__ import annotations

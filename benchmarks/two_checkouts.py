@@ -2,9 +2,9 @@
 
     python benchmarks/two_checkouts.py BEFORE [AFTER] [--rounds 7] [--only ingest ...]
 
-BEFORE and AFTER are folders of the repository; AFTER is this one by default. In each round, both run every command in a
-process of their own, in turn. The process runs the command three times, and the fastest of the last two runs counts:
-compiling and importing are not part of it. Cells are medians over the rounds, and a ratio above 1 means that AFTER is
+BEFORE and AFTER are folders of the repository; AFTER is this one by default. In each round, the two take turns, and
+each runs every command in a separate process. The process runs the command three times, and the faster of the last two
+runs counts, without compiling and importing. Cells are medians over the rounds. A ratio above 1 means that AFTER is
 faster. CPU seconds include those of child processes; they vary less than the wall clock if other programs are running.
 """
 
@@ -80,7 +80,7 @@ def write_csv(path: Path, n_rows: int) -> None:
 
 
 def write_svmlight(path: Path, n_rows: int) -> None:
-    """Write rows of 50 among 5,000 features."""
+    """Write sparse rows with 50 of 5,000 features."""
     rng = np.random.default_rng(0)
     w = rng.normal(size=5000)
     with path.open("w") as file:

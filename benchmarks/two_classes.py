@@ -42,7 +42,7 @@ def load(folder: Path, name: str) -> ArrayDataset:
     }[name]
     loaded = [load_svmlight_file(str(folder / path)) for path in paths]
     X, y = csr_array(vstack([X for X, _ in loaded])), np.concatenate([y for _, y in loaded])
-    return _make(X, y <= 13 if name == "letter" else y == np.max(y))  # A to M, or the second of two classes
+    return _make(X, y <= 13 if name == "letter" else y == np.max(y))  # the letters A to M, or the second of two classes
 
 
 def _make(X: Any, positive: npt.NDArray[np.bool_]) -> ArrayDataset:

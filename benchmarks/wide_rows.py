@@ -1,4 +1,4 @@
-"""Rows of 4,096 features, eight times as large as a training's memory budget."""
+"""Generated rows of 4,096 features, which are eight times as large as the memory budget of a training."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ WIDE, INNER, TIMES = 4096, 5, 8
 
 
 def run_out_of_core(folder: Path, n_rows: int, arguments: list[str], has_target: bool = False) -> None:
-    """Generate rows, train on them in a process with an eighth of their bytes as memory budget, and print a table.
+    """Generate rows, train on them in a process whose memory budget is an eighth of their bytes, and print a table.
 
     A row is a linear function of five normal numbers; with has_target, the first of these is to be predicted. The
     arguments are those of `streamsvm train`. The folder is created here, and removed at the end.

@@ -1,9 +1,10 @@
-"""Rows a second of two worker processes against one, no chunk pinned, one thread each. Prints a Markdown table.
+"""Rows per second of two worker processes, compared with one. Prints a Markdown table.
 
     python benchmarks/workers.py [--gigabytes 2] [--features 54 256] [--rounds 5]
 
-A cluster of two workers and one of one worker run at the same time; passes alternate between them. For comparison, the
-same files are only read, into one buffer, half of them in each of two workers.
+Two clusters run at the same time, one with two workers and one with a single worker. Passes alternate between them.
+Each worker has one thread, and keeps no chunk in memory. For comparison, the same files are only read into a buffer,
+half of them by each of two workers.
 """
 
 from __future__ import annotations

@@ -2,10 +2,10 @@
 
     python cluster/local.py [--workers 2] [--threads 1] [--memory 2GB]
 
-The first line that it prints is the scheduler's address. The second is a command that lets a shell connect to it: every
-connection requires a key, which is in a folder that only you can read and that is removed at the end. Every socket is
-on loopback, and there is no dashboard. For a single training, `streamsvm train --workers N` starts its own workers; for
-several trainings, this cluster starts the workers only once.
+The script first prints the scheduler's address, and then a command that lets a shell connect to the scheduler: every
+connection requires a key. The key is in a folder that only you can read, and that is removed at the end. Every socket
+is on loopback, and there is no dashboard. For a single training, `streamsvm train --workers N` is simpler, since it
+starts its own workers. For several trainings, this cluster starts the workers only once.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ def main() -> int:
     ending = {signal.SIGINT, signal.SIGTERM}
     try:
         memory_bytes = parse_bytes(options.memory)
-        compile_all(ALL_MODELS)  # once, before several processes would compile
+        compile_all(ALL_MODELS)  # compile once here, since otherwise every worker process would compile
         signal.pthread_sigmask(signal.SIG_BLOCK, ending)
         with (
-            TemporaryDirectory(prefix="streamsvm-keys-") as keys,  # mode 0700
+            TemporaryDirectory(prefix="streamsvm-keys-") as keys,  # only the owner can read the folder (mode 0700)
             start_workers(options.workers, options.threads, memory_bytes, make_keys(Path(keys))) as client,
         ):
             print(f"{client.scheduler.address}\nexport DASK_CONFIG={keys}/dask.yaml", flush=True)
@@ -50,7 +50,10 @@ def main() -> int:
 
 
 def make_keys(folder: Path) -> Security:
-    """Write certificates into a folder, and the configuration that uses them; return them for the cluster."""
+    """Write certificates, and a configuration that uses them, into a folder.
+
+    Return the certificates for the cluster.
+    """
     make_certificates(folder, days=365)
     tls = make_configuration(folder)["distributed"]["comm"]["tls"]
     files = {f"tls_{role}_{part}": tls[role][part] for role in ROLES for part in ("key", "cert")}

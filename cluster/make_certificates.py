@@ -1,12 +1,13 @@
-"""Make certificates for a Dask cluster, and the configuration that uses them.
+"""Make certificates for a Dask cluster, and a configuration that uses them.
 
     python cluster/make_certificates.py FOLDER [--days 365]
 
-FOLDER must not exist yet. It gets ca.pem (the authority), a key and a certificate each for the scheduler, the workers
-and the clients, and dask.yaml, which has the settings of cluster/dask.yaml and refuses unencrypted connections. Both
-ends of every connection are checked against the authority, whose own key is not kept: no further certificate can be
-signed, and to change one, all must be made again. Copy the files of each role only to the machines that need them. The
-keys can be read only by their owner. The script requires the packages cryptography and PyYAML.
+FOLDER must not exist yet. The script writes into it ca.pem (the certificate of the authority), a key and a certificate
+for each role (scheduler, workers and clients), and dask.yaml, which has the settings of cluster/dask.yaml and refuses
+unencrypted connections. Both ends of every connection are checked against the authority. The key of the authority is
+not kept, so no further certificates can be signed: to replace one certificate, make all of them again. Copy the files
+of each role only to the machines that need them. Only the owner can read the keys. The script requires the packages
+cryptography and PyYAML.
 """
 
 from __future__ import annotations
@@ -64,7 +65,10 @@ def sign(
     days: int,
     is_authority: bool = False,
 ) -> bytes:
-    """Return a certificate in PEM; every role both listens and connects."""
+    """Return a certificate in PEM format.
+
+    It is valid for servers and clients, since every role both listens and connects.
+    """
     now = datetime.now(UTC)
     builder = (
         x509.CertificateBuilder()
@@ -72,7 +76,7 @@ def sign(
         .issuer_name(issuer)
         .public_key(key)
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(minutes=5))  # clocks differ
+        .not_valid_before(now - timedelta(minutes=5))  # the clocks of machines differ
         .not_valid_after(now + timedelta(days=days))
         .add_extension(x509.BasicConstraints(ca=is_authority, path_length=0 if is_authority else None), critical=True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
@@ -101,19 +105,19 @@ def make_usage(is_authority: bool) -> x509.KeyUsage:
 
 
 def name_of(text: str) -> x509.Name:
-    """Return a distinguished name of one part."""
+    """Return a distinguished name that consists of a common name."""
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
 
 
 def write_secret(path: Path, key: ec.EllipticCurvePrivateKey) -> None:
-    """Write a key to a file that only its owner can read from the moment it exists."""
+    """Write a key to a file. From the moment the file exists, only its owner can read it."""
     pem = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
         file.write(pem)
 
 
 def make_configuration(folder: Path) -> dict[str, Any]:
-    """Return the settings of cluster/dask.yaml, and TLS by the files in `folder`."""
+    """Return the settings of cluster/dask.yaml, with settings that enable TLS by the files in `folder`."""
     configuration: dict[str, Any] = yaml.safe_load((Path(__file__).parent / "dask.yaml").read_text())
     tls: dict[str, Any] = {"ca-file": str(folder / "ca.pem")}
     for role in ROLES:

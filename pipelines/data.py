@@ -1,4 +1,4 @@
-"""The search for the data of a story, and the readers of its text files."""
+"""The search for the data files of a story, and readers of these files."""
 
 from __future__ import annotations
 
@@ -23,24 +23,27 @@ COVERTYPE_FEATURES = 54
 
 @dataclass(frozen=True)
 class DataFolder:
-    """The folder that --data or the variable STREAMSVM_DATA names, or None if neither does."""
+    """The folder that --data or the variable STREAMSVM_DATA names; None if neither names one."""
 
     path: Path | None
 
     def find(self, *names: str) -> Path | None:
-        """Return the first file that exists, plain or as .xz, in the folder or in a folder below it."""
+        """Return the first of the files that exists, plain or as .xz, in the folder or in a folder below it."""
         if self.path is None:
             return None
         files = (file for name in names for end in ("", ".xz") for file in sorted(self.path.rglob(name + end)))
         return next((file for file in files if file.is_file()), None)
 
     def find_all(self, *names: str) -> list[Path] | None:
-        """Return all of the files, or None if one of them is missing."""
+        """Return all files, or None if a file is missing."""
         files = [file for name in names if (file := self.find(name)) is not None]
         return files if len(files) == len(names) else None
 
     def explain_missing(self, wanted: str) -> InputError:
-        """Return the error of a story that has found none of its data. wanted: the files to get, and their source."""
+        """Return the error for a story that has found none of its data.
+
+        wanted: the files to get and their source, in words.
+        """
         searched = (
             "neither --data nor the variable STREAMSVM_DATA names a folder"
             if self.path is None
@@ -50,13 +53,13 @@ class DataFolder:
 
 
 def open_packed(file: Path) -> IO[bytes]:
-    """Open a file that may be packed as .xz."""
+    """Open a file, unpacking it if it is an .xz file."""
     return lzma.open(file) if file.suffix == ".xz" else file.open("rb")
 
 
 @contextmanager
 def name_file(file: Path) -> Iterator[None]:
-    """Convert errors while a file is read to an InputError that names the file."""
+    """Convert errors of reading a file, raised in the block, to an InputError that names the file."""
     try:
         yield
     except (ValueError, EOFError, lzma.LZMAError) as error:
@@ -79,7 +82,7 @@ def read_numbers(file: Path, dtype: type[np.floating[Any]], skip_lines: int = 0)
 
 
 def read_covertype(file: Path) -> tuple[F32, npt.NDArray[np.bool_]]:
-    """Return Covertype's rows, with columns divided by their maxima, and flags of the rows of class 1."""
+    """Return the rows of Covertype, with columns divided by their maxima, and a flag for each row of class 1."""
     table = read_numbers(file, np.float32, skip_lines=1)
     X = table[:, :COVERTYPE_FEATURES]
     return X / np.maximum(X.max(axis=0), 1), table[:, COVERTYPE_FEATURES] == 1
@@ -91,5 +94,5 @@ def narrow_indices(X: csr_array) -> csr_array:
 
 
 def to_scipy(X: F32 | CsrRows) -> F32 | csr_array:
-    """Return rows of streamsvm in the form that scikit-learn accepts."""
+    """Return rows of streamsvm as a NumPy array or a SciPy matrix, for scikit-learn."""
     return csr_array((X.data, X.indices, X.indptr), shape=X.shape) if isinstance(X, CsrRows) else X

@@ -1,9 +1,9 @@
 """Memory limits that are imposed on processes from outside.
 
-The limit is a control group (cgroup v2, memory.max without swap; one group for all processes of a run) if this user may
-create one, otherwise RLIMIT_DATA in every process. RLIMIT_DATA leaves out the file pages of libraries, about 100 MB,
-but counts reserved memory that is never touched, about 150 MB (BLAS buffers and stacks). So it is set 64 MB above the
-budget.
+If the user may create control groups, the limit is a control group for all processes of a run (cgroup v2, memory.max
+without swap). Otherwise, it is RLIMIT_DATA in every process. RLIMIT_DATA does not count the file pages of libraries
+(about 100 MB), but it counts reserved memory that is never touched (about 150 MB of BLAS buffers and stacks). It is
+therefore set 64 MB above the budget.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ RESERVED_BYTES = 64 * 10**6
 
 @dataclass(frozen=True)
 class Limit:
-    """A shell's prologue that puts a process under a memory limit, and the limit's description."""
+    """The shell commands that put a process under a memory limit, and a description of the limit."""
 
     prologue: str
     description: str
 
 
 def limit_data(limit_bytes: int) -> str:
-    """Return the shell's prologue that sets RLIMIT_DATA; smaller stacks reserve less memory."""
-    return f"ulimit -s 2048 && ulimit -d {limit_bytes // 1024}"  # Both are in KiB.
+    """Return the shell commands that set RLIMIT_DATA. They also make stacks smaller, which then reserve less memory."""
+    return f"ulimit -s 2048 && ulimit -d {limit_bytes // 1024}"  # both numbers are in KiB
 
 
 @contextmanager
 def limit_memory(budget_bytes: int, processes: int) -> Iterator[Limit]:
-    """Make a control group for this number of processes, or if this is not allowed, use RLIMIT_DATA in each process."""
+    """Make a control group for this number of processes; if this is not allowed, use RLIMIT_DATA in each process."""
     group = make_control_group(budget_bytes * processes)
     if group is None:
         limit_bytes = budget_bytes + RESERVED_BYTES
@@ -48,12 +48,12 @@ def limit_memory(budget_bytes: int, processes: int) -> Iterator[Limit]:
 
 
 def make_control_group(limit_bytes: int, mount: Path = Path("/sys/fs/cgroup")) -> Path | None:
-    """Make a control group next to or below that of this process; return None if this is not allowed."""
+    """Make a control group next to or below the group of this process. Return None if this is not allowed."""
     try:
         lines = Path("/proc/self/cgroup").read_text().splitlines()
         own = mount / next(line[3:] for line in lines if line.startswith("0::")).strip("/")
     except (OSError, StopIteration):
-        return None  # control groups are missing, or not of version 2
+        return None  # there are no control groups, or they are of version 1
     for parent in (own.parent, own):
         group = parent / f"streamsvm-{os.getpid()}"
         if not (parent / "cgroup.controllers").exists():

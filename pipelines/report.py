@@ -1,4 +1,4 @@
-"""The writer of Markdown tables, and the report that a story prints while it runs."""
+"""Markdown tables, and the report that a story prints while it runs."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ def format_row(*cells: str) -> str:
 
 
 def format_head(*heads: str) -> str:
-    """Return the head of a Markdown table: its first two lines."""
+    """Return the first two lines of a Markdown table, with the names of the columns."""
     return f"{format_row(*heads)}\n{'|---' * len(heads)}|"
 
 
 class Report:
-    """Markdown that is printed as it is written, and kept.
+    """A report in Markdown. All text is printed at once, and also stored.
 
     Attributes
     ----------
@@ -26,16 +26,16 @@ class Report:
         self.text = ""
 
     def write(self, lines: str) -> None:
-        """Print and keep one or more lines."""
+        """Print and store one or more lines."""
         self.text += lines + "\n"
         print(lines, flush=True)
 
     def begin_table(self, title: str, *heads: str) -> None:
-        """Write the head of a table below its title, which may be empty."""
+        """Write a title, which may be empty, and below it the head of a table."""
         if title:
             self.write(f"\n{title}\n")
         self.write(format_head(*heads))
 
     def add_row(self, *cells: str) -> None:
-        """Write a row of the table that was begun last."""
+        """Write a row of the current table."""
         self.write(format_row(*cells))

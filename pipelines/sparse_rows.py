@@ -1,7 +1,7 @@
-"""Generated sparse rows that resemble text, with labels from a noisy linear function (ingestion.generated).
+"""Generated sparse rows that resemble text. The labels are a noisy linear function of the rows (ingestion.generated).
 
-A few features occur in almost every row, most in hardly any. Rows differ in their numbers of non-zeros, and have norm
-1.
+A few features occur in almost every row, and most features in very few rows. Rows have norm 1, and different numbers of
+non-zeros.
 """
 
 from __future__ import annotations
@@ -25,13 +25,19 @@ class SparseTruth(Truth):
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of an average row in the dataset, with its label."""
+        """The bytes of an average row with its label, in the dataset."""
         return 12 + 8 * self.row_items
 
     def count_items(self, n_rows: int) -> tuple[int, int]:
-        """Return the numbers of non-zeros in all rows and in the longest row, drawing only the rows' lengths."""
+        """Return the numbers of non-zeros in all rows and in the longest row.
+
+        Only the lengths of rows are drawn for this.
+        """
         if not 2 <= self.row_items <= self.n_features // 2:
-            raise InputError(f"{self.row_items} non-zeros a row: from 2 to half of the {self.n_features} features")
+            raise InputError(
+                f"{self.row_items} non-zeros per row are asked for; from 2 to half of the {self.n_features} features "
+                "are possible"
+            )
         total = longest = 0
         for block, (_, rows) in enumerate(self.list_blocks(n_rows)):
             lengths = self._draw_lengths(np.random.default_rng((self.seed, 1, block)), rows)
@@ -42,7 +48,7 @@ class SparseTruth(Truth):
         return random.integers(self.row_items // 2, 2 * self.row_items - self.row_items // 2, n_rows, endpoint=True)
 
     def draw(self, random: np.random.Generator, n_rows: int) -> CsrRows:
-        """Draw rows already sorted: item k of K lies about (k/K)^3 of the way through the features."""
+        """Draw rows with sorted indices: the k-th of K items has about the index (k/K)^3 d, for d features."""
         lengths = self._draw_lengths(random, n_rows)
         indptr = np.concatenate(([0], np.cumsum(lengths)))
         row = np.repeat(np.arange(n_rows), lengths)

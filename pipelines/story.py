@@ -63,7 +63,7 @@ def open_work(folder: Path | None) -> Iterator[Path]:
 
 
 def make_out(folder: Path | None) -> None:
-    """Make the folder of --out; raise InputError, before minutes of work, if pictures cannot be drawn."""
+    """Make the folder of --out. Raises InputError if pictures cannot be drawn, before minutes of work."""
     if folder is None:
         return
     if find_spec("matplotlib") is None:
@@ -72,7 +72,7 @@ def make_out(folder: Path | None) -> None:
 
 
 def load_pyplot() -> Any:
-    """Return matplotlib's pyplot, set to draw into files."""
+    """Return matplotlib's pyplot, with a backend that draws into files."""
     import matplotlib as mpl
 
     mpl.use("Agg")
@@ -82,7 +82,7 @@ def load_pyplot() -> Any:
 
 
 def save_pictures(plt: Any, folder: Path, figures: Mapping[str, Any], dpi: int = 110) -> None:
-    """Write a PNG of each figure under its name; a figure is None if it had no results to show."""
+    """Write a PNG of each figure under its name. Figures that are None, for lack of results, are left out."""
     for name, figure in figures.items():
         if figure is not None:
             figure.savefig(folder / f"{name}.png", dpi=dpi)

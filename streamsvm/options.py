@@ -18,12 +18,12 @@ from streamsvm.kernels.names import KERNELS, has_gamma
 from streamsvm.numeric.rows import F64
 from streamsvm.system.errors import InputError, list_few, require_known, say_count
 
-LARGEST_DEGREE = 10**6  # with a higher degree, a power of a kernel value is 0, 1 or infinite
-LEAST_COST = 1e-290  # The product with a rounding error is still a normal float64.
+LARGEST_DEGREE = 10**6  # with a higher degree, almost all powers are 0, 1 or infinite
+LEAST_COST = 1e-290  # The product of this cost and a rounding error is still a normal float64.
 # C=inf allows no errors. It is trained with this cost: multipliers below this cost are optimal for any larger cost, so
 # the lower bound holds for C=inf as well, and P - D bounds the remaining errors times the cost.
 INFINITE_COST = 1e10
-LARGEST_COST = 1e100  # The product of its square and a feature of 1e38 is finite in float64.
+LARGEST_COST = 1e100  # The product of the square of this sum and a feature of 1e38 is finite in float64.
 
 BUDGET_SHARE = 4  # Resident rows get a quarter of the spare memory, and kernel columns another quarter.
 
@@ -154,7 +154,7 @@ def compute_class_costs(source: RowSource, options: TrainOptions) -> tuple[float
 
 
 def require_weights(weights: F64) -> None:
-    """Raise InputError if the sample weights of all rows are zero. weights: weights of rows, or sums of weights."""
+    """Raise InputError if the sample weights of all rows are zero. weights: the weights of rows, or sums of weights."""
     if len(weights) and not np.any(weights):
         raise InputError("sample_weight: the weights of all rows are zero; give at least one row a positive weight")
 
@@ -196,12 +196,16 @@ def compute_class_factors(source: RowSource, options: TrainOptions) -> F64:
     classes, weights = require_classes(source).tolist(), options.class_weight
     if len(classes) < 2:
         listed = ", ".join(map(str, classes))
-        raise InputError(f"{source.name}: {say_count(len(classes), 'class')} ({listed}); at least two are needed")
+        raise InputError(
+            f"{source.name}: has {say_count(len(classes), 'class')} ({listed}), but at least two are needed"
+        )
     if weights == "balanced":
         sums = sum_weights(source)
         if not sums.all():
             label = classes[int(np.argmin(sums))]
-            raise InputError(f"class_weight 'balanced': the sample weights of class {label} are all zero")
+            raise InputError(
+                f"class_weight 'balanced': the sample weights of class {label} are all zero; give the factors by name"
+            )
         return np.asarray(sums.sum() / (len(classes) * sums))
     return _read_factors(weights, classes, "weights by label")
 

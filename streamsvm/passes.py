@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from operator import add
 from typing import Any, ClassVar, Self
 
@@ -19,7 +20,7 @@ from streamsvm.numeric.rows import Rows
 from streamsvm.system.errors import CertificateError, InputError
 
 ROUNDINGS = 10.0  # a gap of up to this many rounding bounds may be due to rounding alone
-MORE_PATIENCE = 10  # the factor on the patience of a run whose gap is larger than that
+MORE_PATIENCE = 10  # a run whose gap is larger may take this many times as many steps without progress
 
 
 @dataclass(frozen=True)
@@ -50,18 +51,18 @@ class Change:
 class RowState:
     """Numbers that a process stores for every row it reads: an array (k, n) for the n rows of a tile.
 
-    The rows and all changes since the start determine these numbers. A process may lack them because it joined late,
-    replaces a lost process, or resumes a run. It then repeats all changes and obtains the same bits.
+    The rows and all changes since the start of the run determine these numbers. A process may lack them because it
+    joined late, replaces a lost process, or resumes a run. It then repeats all changes and obtains the same bits.
 
     Parameters
     ----------
     name
         A unique name.
     changes
-        All changes since the start, in order.
+        All changes since the start of the run, in order.
     altering
-        A range of positions in `Scan.by_row`. Slices of the arrays there are the last arguments of each change that
-        needs the features of the rows.
+        A range of positions in `Scan.by_row`. The slices of these arrays for the rows of a tile are the last arguments
+        of each change that needs the features of the rows.
     """
 
     name: str
@@ -89,10 +90,9 @@ class Scan:
         Arrays that are sent to every task.
     by_row
         Arrays with one entry for each row of the source.
-    scored
-        The position in `shared` of weight vectors W, (k, at least d); `add` needs their scores X W'. If the passes of
-        several solvers are merged, their scores are computed together, and `rows.scores` holds the scores for this
-        solver.
+    weights
+        Weight vectors W, (k, at least d), whose scores X W' `add` needs. If several passes are merged, their scores are
+        computed together, and `rows.scores` holds the scores for this pass; otherwise `add` computes them.
     held
         The first rows of the source, which the solver holds in memory; an engine need not read them again. If several
         scans run together, only one of them needs to supply these rows.
@@ -103,12 +103,12 @@ class Scan:
         The subset of the rows that the pass covers. A tile holds the chosen rows of a tile of the source, with their
         numbers, and without qid and target. The bits of the answer do not depend on where the rows are read from.
     rest
-        The totals of all other rows, if `among` is given; they are combined with the totals of the subset.
+        If `among` is given, the totals of all rows outside the subset; they are combined with the totals of the subset.
     states
         The row states. Their changes are applied before the rows are added.
     of_states
-        Whether the pass needs only the row states. `rows` then has no features and covers several tiles, and chunks are
-        read only if row states are missing.
+        Whether the pass needs only the row states. If so, `rows` has no features and covers several tiles, and chunks
+        are read only if row states are missing.
     """
 
     start: Callable[[], Any]
@@ -116,17 +116,13 @@ class Scan:
     combine: Callable[[Any, Any], Any]
     shared: tuple[Any, ...] = ()
     by_row: tuple[npt.NDArray[Any], ...] = ()
-    scored: int | None = None
+    weights: npt.NDArray[np.float64] | None = None
     held: Rows | None = None
     apart: Subset | None = None
     among: Subset | None = None
     rest: Any = None
     states: tuple[RowState, ...] = ()
     of_states: bool = False
-
-    def bare(self) -> Scan:
-        """Return the pass without its arrays; this suffices to combine totals."""
-        return replace(self, shared=(), by_row=(), states=(), held=None, apart=None, among=None, rest=None)
 
 
 @dataclass
@@ -177,7 +173,8 @@ class Walk:
 class All:
     """Several requests, carried out in one read of the data where possible. The answer is the list of their answers.
 
-    in_walk: whether the walk among the requests also computes the passes, whose sums then follow the order of the walk.
+    in_walk: whether the walk among the requests also computes the passes. Their sums are then formed in the order of
+    the walk.
     """
 
     requests: Sequence[Scan | Take | Walk | All]
@@ -226,10 +223,10 @@ class Progress:
     """Progress of a solver: the objective P of its best point, a proved lower bound D of the optimum, and the passes.
 
     lower_bound: None for solvers that prove none. rounding_bound: a bound on the joint rounding error of P and D. The
-    error of D is already subtracted from lower_bound, so lower_bound holds despite rounding; the error of P counts when
-    the gap is compared with a tolerance. tried_bound: the rounding bound that kept the latest D from raising
-    lower_bound, or 0; it is not part of the proof, but shows that rounding is the limit. taken_off: the part of
-    rounding_bound that is known to be subtracted from lower_bound; 0 if unknown.
+    error of D is already subtracted from lower_bound, so lower_bound holds despite rounding; the error of P is added to
+    the gap when the gap is compared with a tolerance. tried_bound: the rounding bound of the latest D if it kept this D
+    from raising lower_bound, else 0; it is not part of the proof, but shows that rounding limits the progress.
+    taken_off: the part of rounding_bound that is known to be subtracted from lower_bound; 0 if unknown.
     """
 
     objective: float
@@ -254,7 +251,7 @@ class Progress:
 
             (P - D) / P = 1 - D / P <= (p + e - D) / (p + e) <= tol      if p + e - D <= tol p
 
-        So only e counts; the error of D is already included in D.
+        So only e is added: the error of D has already been subtracted from D.
         """
         if self.lower_bound is None:
             return False
@@ -266,19 +263,20 @@ class Progress:
         P, D, rounding = self.objective, self.lower_bound, self.rounding_bound
         if not all(map(math.isfinite, (P, D or 0.0, rounding))):
             raise InputError(
-                f"numbers beyond the range of float64 after pass {self.passes} (objective {P}, lower bound {D}): scale "
-                "the features to about 1 (ingest --scale), or lower C and the weights"
+                f"after pass {self.passes}, the objective ({P}), the lower bound ({D}) or their rounding error is "
+                "beyond the range of float64: scale the features to about 1 (ingest --scale), or lower C and the "
+                "weights of classes and rows"
             )
         if D is not None and rounding < D - P:
             raise CertificateError(
-                f"the lower bound {D!r} is above the objective {P!r} by more than the rounding bound {rounding!r}: a "
-                "fault of streamsvm; please report it with the data and command"
+                f"the lower bound {D!r} is above the objective {P!r} by more than the rounding bound {rounding!r}: "
+                "this is a bug in streamsvm; please report it with the data and command"
             )
 
     def report_rounding(self, status: str) -> float | None:
         """Return the rounding bound for reports, or None if there is neither a rounding bound nor a lower bound.
 
-        For a stalled run, this is tried_bound if that is larger.
+        For a stalled run, return tried_bound if it is larger than the rounding bound.
         """
         bound = max(self.rounding_bound, self.tried_bound) if status == "stalled" else self.rounding_bound
         return None if self.lower_bound is None and bound == 0.0 else bound
@@ -294,8 +292,8 @@ def find_status(progress: Progress, tol: float, stuck: int, patience: int) -> st
     """Return "converged" if the gap is proved, "stalled" if steps no longer make progress, else None.
 
     stuck: the number of successive steps without progress. patience: the number of such steps that ends a run whose gap
-    may be due to rounding. A run with a larger gap may take MORE_PATIENCE times as many, because only a fault in the
-    solver can stall it.
+    may be due to rounding. A run with a larger gap may take MORE_PATIENCE times as many steps, because only a fault in
+    the solver can stall it.
     """
     if progress.is_proved(tol):
         return "converged"
@@ -305,9 +303,9 @@ def find_status(progress: Progress, tol: float, stuck: int, patience: int) -> st
 
 @dataclass(frozen=True)
 class Step:
-    """The end of an outer step: `state` is complete and can be saved. The solver gets no answer.
+    """The end of an outer step. `state` is complete and can be saved. The engine sends no answer to a `Step`.
 
-    status: the reason why the solver ends, or None. figures: further numbers for the history of the run.
+    status: the reason why the run ends, or None if it continues. figures: further numbers for the history of the run.
     """
 
     state: Any
@@ -317,29 +315,31 @@ class Step:
 
 
 def axes(*names: str) -> Any:
-    """Return a required field of a state: an array whose axes have these names (runs.records)."""
+    """Return a required field of a state: an array whose axes have the given names (see runs.records)."""
     return field(metadata={"axes": names})
 
 
 def grows(*names: str, dtype: Any = np.float64) -> Any:
-    """Return a field of a state: an initially empty array, with the names of its axes (runs.records).
+    """Return a field of a state: an initially empty array whose axes have the given names (see runs.records).
 
-    An axis whose name is a number has this number as its length.
+    If the name of an axis is a number, the axis has this length.
     """
     shape = [int(name) if name.isdigit() else 0 for name in names]
-    return field(default_factory=lambda: np.empty(shape, dtype), metadata={"axes": names})
+    return field(default_factory=partial(np.empty, shape, dtype), metadata={"axes": names})
 
 
 LEAST_MOVE = 1e-12  # smaller relative changes of P and D may be rounding
+LEAST_FALL = 1e-3  # if all but this share of the gap is rounding, only steps that lower the gap by this share count
+LEAST_GAIN = 1e-8  # a smaller relative fall of P in a step is no progress if rounding hides the whole gap
 
 
 @dataclass(kw_only=True)
 class Bounds:
     """The part of a state that records what has been proved.
 
-    objective, lower_bound: P at the best point, and the highest proved D. objective_rounding: a bound of the rounding
-    error of the objective; bound_rounding: the amount that was subtracted from D for the rounding of D. passes: the
-    number of passes so far. stuck: the number of successive steps, or passes, that moved neither P nor D.
+    objective, lower_bound: the objective P at the best point, and the highest proved D. objective_rounding: a bound of
+    the rounding error of the objective; bound_rounding: the amount that was subtracted from D for the rounding of D.
+    passes: the number of passes so far. stuck: the number of successive steps, or passes, that moved neither P nor D.
     """
 
     objective: float = float("inf")
@@ -368,10 +368,10 @@ class Bounds:
 
 @dataclass(kw_only=True)
 class TriedBounds(Bounds):
-    """Bounds that also record the rounding of the latest D.
+    """Bounds that also record the rounding error of the latest D.
 
-    tried_rounding: the rounding error subtracted from the latest D, if D would otherwise have been the highest so far;
-    else 0.
+    tried_rounding: the rounding error subtracted from the latest D, if this subtraction alone kept D from being the
+    highest so far; else 0.
     """
 
     tried_rounding: float = 0.0
@@ -382,13 +382,26 @@ class TriedBounds(Bounds):
         return self.objective_rounding + self.tried_rounding if self.tried_rounding > 0.0 else 0.0
 
 
-Question = Scan | Take | Walk | All
-Request = Question | Step
-Requests = Generator[Request, Any, None]  # the type of a solver
+def has_progressed(state: Bounds, before: Bounds) -> bool:
+    """Return whether P is lower or D is higher than before, by more than rounding.
+
+    If all but LEAST_FALL of the gap is rounding, the gap must fall by LEAST_FALL of itself: only a smaller rounding
+    bound can close it. If nothing is proved, and rounding of the latest D exceeds the gap, P must fall by the share
+    LEAST_GAIN.
+    """
+    gap, last = state.objective - state.lower_bound, before.objective - before.lower_bound
+    if (1 - LEAST_FALL) * gap <= state.objective_rounding + state.bound_rounding:
+        return gap < (1 - LEAST_FALL) * last
+    is_hidden = gap <= state.tried_bound and gap > (1 - LEAST_GAIN) * state.objective
+    return state.has_moved(before, LEAST_GAIN if is_hidden else LEAST_MOVE)
 
 
-def only_takes(question: Question) -> bool:
-    """Return whether a question only requests rows by number, without any pass."""
-    if isinstance(question, All):
-        return bool(question.requests) and all(map(only_takes, question.requests))
-    return isinstance(question, Take)
+Request = Scan | Take | Walk | All
+Requests = Generator[Request | Step, Any, None]  # the type of a solver
+
+
+def only_takes(request: Request) -> bool:
+    """Return whether a request is only for rows by number, without any pass."""
+    if isinstance(request, All):
+        return bool(request.requests) and all(map(only_takes, request.requests))
+    return isinstance(request, Take)

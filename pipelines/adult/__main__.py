@@ -1,4 +1,4 @@
-"""Adult (a9a), from text to test accuracy, with the published figures for comparison, as a Markdown table.
+"""Adult (a9a): from text to test accuracy, compared with the published figures, as a Markdown table.
 
     python pipelines/adult.py [--data FOLDER] [--C 0.05] [--work FOLDER]
 

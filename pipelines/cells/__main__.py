@@ -1,14 +1,14 @@
-"""Cell types transferred from labelled donors to new donors, and marker genes by name, as Markdown tables.
+"""The types of new donors' cells, predicted from labelled donors, and the types' marker genes, as Markdown tables.
 
     python pipelines/cells.py [--cells 500] [--seed 0] [--work FOLDER]
 
-The cells are in AnnData's `.h5ad` files. streamsvm ingests the reference with its donors as groups, chooses C by folds
-of whole donors, and predicts the types of the new donors' cells. For comparison, the same cells are predicted by
-scikit-learn's LinearSVC, with a search over the same folds, by LogisticRegression, and by the nearest centroid. The
-marker genes are compared with those of Welch's t-test of a type against all other cells, which is scanpy's default. The
-cells are generated, so their types and the marker genes are known. The exit status is 0 if all gaps are certified, the
-accuracy on the new donors is within 1% of LinearSVC's, and folds of donors predict this accuracy to within 5% and at
-least as well as folds of cells; otherwise it is 1.
+The cells are in AnnData's `.h5ad` files. streamsvm ingests the labelled cells (the reference) with their donors as
+groups, chooses C by folds of whole donors, and predicts the types of the new donors' cells. For comparison, three
+models of scikit-learn predict the same cells: LinearSVC, with a search over the same folds; LogisticRegression; and the
+nearest centroid. The marker genes are compared with those found by Welch's t-test of a type against all other cells,
+which is scanpy's default. The cells are generated, so their types and marker genes are known. The exit status is 0 if
+all gaps are certified, the accuracy on the new donors is within 1% of LinearSVC's, and folds of donors predict this
+accuracy to within 5% and at least as well as folds of cells; otherwise it is 1.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ from pipelines.report import Report
 from pipelines.story import add_work_argument, open_work, run_story
 from streamsvm.system.errors import InputError
 
-N_DONORS, N_NEW = 9, 3  # donors of the reference, and donors whose cells are to be labelled
+N_DONORS, N_NEW = 9, 3  # the donors of the labelled cells, and the new donors
 COSTS, FOLDS = (1e-4, 1e-3, 1e-2), 3
 LEAST_CELLS = 200
-N_SHOWN, N_TYPES_SHOWN = 4, 2  # genes of a type, and types, in the table of markers
+N_SHOWN, N_TYPES_SHOWN = 4, 2  # the numbers of genes per type, and of types, in the table of markers
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """The share of the new donors' cells that are recognised, and the share that folds of the reference predicted."""
+    """The accuracy on the new donors' cells, and the accuracy that cross-validation on the labelled cells predicted."""
 
     accuracy: float
     foretold: float
@@ -61,7 +61,7 @@ def main() -> int:
 
 
 def compare(n_cells: int, seed: int, folder: Path | None) -> int:
-    """Train all, write the tables, and return the exit status."""
+    """Train all models, write the tables, and return the exit status."""
     if n_cells < LEAST_CELLS:
         raise InputError(f"--cells {n_cells}: at least {LEAST_CELLS} of each donor are needed")
     if find_spec("anndata") is None:
@@ -84,7 +84,7 @@ def compare(n_cells: int, seed: int, folder: Path | None) -> int:
 
 
 def write_cells(path: Path, tissue: Tissue, donors: range, n_cells: int) -> None:
-    """Write cells as AnnData's `.h5ad`: X is sparse, obs has their types and donors, var the names of the genes."""
+    """Write cells as AnnData's `.h5ad`: X is sparse, obs has types and donors, and var has the names of the genes."""
     anndata = import_module("anndata")
     import pandas as pd
 
@@ -95,9 +95,9 @@ def write_cells(path: Path, tissue: Tissue, donors: range, n_cells: int) -> None
 
 
 def train_ours(files: tuple[Path, Path], report: Report) -> tuple[list[Outcome], list[Any]]:
-    """Train an SVM with C chosen by folds of donors, and by folds of cells, and logistic regression; write a row each.
+    """Train two SVMs, with C chosen by folds of donors and of cells, and logistic regression; write a row for each.
 
-    The first two have the same cells and costs, and differ only in the groups that a fold keeps together.
+    The two SVMs have the same cells and the same grid of C. They differ only in the groups that a fold keeps together.
     """
     outcomes, models = [], []
     for name, groups in (("donors", "donor"), ("cells", None)):
@@ -143,10 +143,10 @@ def read_cells(path: Path) -> tuple[Any, npt.NDArray[np.str_], npt.NDArray[np.st
 
 
 def add_row(report: Report, name: str, model: Any, new: Path, seconds: float, foretold: float = np.nan) -> Outcome:
-    """Label the new donors' cells, write a row of the table, and return the outcome."""
+    """Predict the types of the new donors' cells, write a row of the table, and return the outcome."""
     X, types, _ = read_cells(new)
     is_ours = hasattr(model, "gap_")
-    predicted = model.predict(new if is_ours else X)  # ours reads the file
+    predicted = model.predict(new if is_ours else X)  # models of streamsvm read the file
     accuracy = float(np.mean(predicted == types))
     shown = ("" if np.isnan(foretold) else f"{foretold:.1%}", f"{seconds:.1f}", f"{model.gap_:.1e}" if is_ours else "")
     report.add_row(name, f"{accuracy:.1%}", f"{balanced_accuracy_score(types, predicted):.1%}", *shown)
@@ -154,7 +154,7 @@ def add_row(report: Report, name: str, model: Any, new: Path, seconds: float, fo
 
 
 def show_markers(model: Any, file: Path, tissue: Tissue, report: Report) -> None:
-    """Write the share of the true markers that weights and t-tests find, and the top genes of some types."""
+    """Write the share of the true marker genes that weights and t-tests find, and the best genes of some types."""
     X, types, _ = read_cells(file)
     classes = list(map(str, model.classes_))
     ranks = {

@@ -5,8 +5,9 @@ The rate of gene g in cell i, of type t, lineage l and donor k, is
     log rate = base_g + lineage_lg + marker_tg + donor_kg + state_ktg
     count ~ Poisson(depth_i * Gamma * rate / sum of the cell's rates)
 
-so counts are negative binomial, like those of real single cells. donor_kg is the effect of the donor, or of the
-handling of the cells, on a gene in all cells, and state_ktg is its effect in the cells of one type.
+so counts are negative binomial, like those of real single cells. donor_kg is the effect of the donor (or of the
+handling of the donor's cells) on a gene in all cells, and state_ktg is the effect of the donor in the cells of one
+type.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ from scipy.sparse import csr_matrix, vstack
 
 N_TYPES, N_LINEAGES = 12, 4
 N_GENES = 1500
-N_MARKERS, N_LINEAGE_GENES = 10, 30  # genes that are raised in one type, and in all types of one lineage
-MARKER_EFFECT, LINEAGE_EFFECT = 1.6, 1.6  # effects on the logarithm of the rate
+N_MARKERS, N_LINEAGE_GENES = 10, 30  # genes whose rate is raised in one type, and in all types of one lineage
+MARKER_EFFECT, LINEAGE_EFFECT = 1.6, 1.6  # the sizes of these effects on the logarithm of the rate
 DONOR_SCALE, STATE_SCALE = 0.3, 0.5  # standard deviations of a donor's effects
-SHAPE = 2.0  # the shape of the gamma distribution: smaller is noisier
+SHAPE = 2.0  # the shape of the gamma distribution; a smaller shape gives more noise
 DEPTH = 1800  # median number of counts in a cell
 F64 = npt.NDArray[np.float64]
 
@@ -32,7 +33,7 @@ F64 = npt.NDArray[np.float64]
 class Tissue:
     """The properties that all donors share.
 
-    base (genes,), effects (types, genes): see above; an effect is that of the lineage and of the markers together.
+    base (genes,): the rates base_g of the module's docstring. effects (types, genes): the sums lineage_lg + marker_tg.
     markers (types, N_MARKERS): the numbers of the marker genes. shares (types,): the share of each type in the cells;
     they sum to 1.
     """
@@ -54,7 +55,7 @@ def make_tissue(seed: int) -> Tissue:
     for number in range(N_TYPES):
         effects[number, markers[number]] = MARKER_EFFECT
         effects[number, of_lineages[number % N_LINEAGES]] = LINEAGE_EFFECT
-    shares = 1.0 / np.arange(1, N_TYPES + 1)  # the rarest type has a twelfth of the cells of the most frequent one
+    shares = 1.0 / np.arange(1, N_TYPES + 1)  # the rarest type has a twelfth of the cells of the most frequent type
     return Tissue(base, effects, markers, shares / shares.sum())
 
 
@@ -81,7 +82,7 @@ def normalise(counts: Any) -> Any:
 
 
 def draw_cells(tissue: Tissue, donors: range, n_cells: int) -> tuple[Any, list[str], list[str]]:
-    """Return normalised counts of several donors' cells, the names of their types, and those of their donors."""
+    """Return the normalised counts of several donors' cells, and for each cell the names of its type and donor."""
     drawn = [draw_donor(tissue, donor, n_cells) for donor in donors]
     types = [name_type(code) for _, codes in drawn for code in codes]
     return (

@@ -3,10 +3,10 @@
     python pipelines/clicks.py [--rows 50000] [--work FOLDER]
 
 streamsvm hashes the texts while it ingests them (`--hash 16`), and trains logistic regression to a certified gap. It is
-compared with scikit-learn's FeatureHasher and SGDClassifier, which learn from the file piece by piece; with the exact
-LogisticRegression, which holds all rows; and with a linear SVM on the same hashed features, whose scores a sigmoid maps
-to probabilities. The exit status is 0 if the gaps are certified and the log loss on later rows is at most 1% above the
-lowest of scikit-learn; otherwise it is 1.
+compared with three other models: scikit-learn's FeatureHasher and SGDClassifier, which learn from the file piece by
+piece; scikit-learn's exact LogisticRegression, which holds all rows in memory; and a linear SVM on the same hashed
+features, with a sigmoid that maps its scores to probabilities. The exit status is 0 if the gaps are certified and the
+log loss on later rows is at most 1% above the lowest of scikit-learn; otherwise it is 1.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from streamsvm.system.errors import InputError
 
 HASH_BITS, COST = 16, 0.1
 MOST = {"hour": 23.0, "seen": 12.0}  # numbers are divided by about their maximum, as `--scale maxabs` does
-PIECE = 10_000  # rows that SGD sees at a time
+PIECE = 10_000  # the number of rows that SGD gets at a time
 EPOCHS = 3
 LEAST_ROWS = 1000
 Measures = tuple[float, float]  # log loss and ROC area
@@ -50,7 +50,7 @@ def main() -> int:
 
 
 def compare(n_rows: int, folder: Path | None) -> int:
-    """Train all three, write the table, and return the exit status."""
+    """Train all models, write the table, and return the exit status."""
     if n_rows < LEAST_ROWS:
         raise InputError(f"--rows {n_rows}: at least {LEAST_ROWS:,} are needed")
     report = Report()
@@ -72,7 +72,7 @@ def compare(n_rows: int, folder: Path | None) -> int:
 
 
 def train_ours(name: str, model: Any, files: tuple[Path, Path], report: Report) -> tuple[Measures, float]:
-    """Ingest, train and evaluate, write a row of the table, and return measures and gap."""
+    """Ingest, train and evaluate; write a row of the table; return the measures and the gap."""
     began, work = time.process_time(), files[0].parent
     scaled = IngestOptions(scale="maxabs", overwrite=True)
     rows = streamsvm.ingest(files[0], work / "clicks.zarr", label="clicked", hash_bits=HASH_BITS, options=scaled)
@@ -86,7 +86,7 @@ def train_ours(name: str, model: Any, files: tuple[Path, Path], report: Report) 
 
 
 def train_pieces(train: Path, test: Path, n_rows: int, report: Report) -> Measures:
-    """Train by SGD, in several reads of the file. alpha is set so that the objective is that of C."""
+    """Train by SGD, in several reads of the file. alpha is set so that the objective is the same as with C."""
     began = time.process_time()
     model = SGDClassifier(loss="log_loss", alpha=1.0 / (COST * n_rows), random_state=0)
     for _ in range(EPOCHS):
@@ -97,7 +97,7 @@ def train_pieces(train: Path, test: Path, n_rows: int, report: Report) -> Measur
 
 
 def train_exact(train: Path, test: Path, report: Report) -> Measures:
-    """Train exactly, with all rows in memory."""
+    """Train scikit-learn's exact model, with all rows in memory."""
     began = time.process_time()
     pieces = list(hash_pieces(train))
     X, y = vstack([X for X, _ in pieces]).tocsr(), np.concatenate([y for _, y in pieces])
@@ -108,7 +108,7 @@ def train_exact(train: Path, test: Path, report: Report) -> Measures:
 
 
 def hash_pieces(path: Path) -> Iterator[tuple[Any, Any]]:
-    """Yield hashed rows and labels, piece by piece."""
+    """Yield the hashed rows and the labels of a CSV file, piece by piece."""
     hasher, rows = FeatureHasher(2**HASH_BITS), read_rows(path)
     while piece := list(islice(rows, PIECE)):
         told = [
@@ -122,7 +122,7 @@ def hash_pieces(path: Path) -> Iterator[tuple[Any, Any]]:
 
 
 def read_rows(path: Path) -> Iterator[dict[str, str]]:
-    """Yield the rows of a CSV file by the names of its columns."""
+    """Yield each row of a CSV file as a dict by the names of the columns."""
     with path.open(newline="") as file:
         yield from csv.DictReader(file)
 

@@ -1,4 +1,4 @@
-"""A generated click log: a table of texts and numbers, in which a few pairs of ads and sites get many clicks."""
+"""A generated click log: a table of texts and numbers in which a few pairs of an ad and a site get many clicks."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ BLOCK = 10_000
 def write_log(path: Path, seed: int, n_rows: int) -> None:
     """Write a CSV file with a row for each ad that was shown, and whether it was clicked.
 
-    The values of a column are distributed like words: the share of the k-th is proportional to about 1 / k. Each value
-    has its own effect on the log-odds of a click, which is the same in all files.
+    The values of a column are distributed like words: the share of the k-th value is about proportional to 1 / k. Each
+    value has its own effect on the log-odds of a click, which is the same in all files.
     """
     effects = np.random.default_rng(12)
     by_value = {name: effects.normal(scale=0.7, size=count) for name, count in CATEGORIES.items()}
@@ -36,5 +36,5 @@ def write_log(path: Path, seed: int, n_rows: int) -> None:
 
 
 def _draw(random: np.random.Generator, count: int, n: int) -> np.ndarray:
-    """Return n codes below `count`; smaller codes are more frequent."""
+    """Draw n codes below `count`; smaller codes are more frequent."""
     return np.minimum((count + 1) ** random.random(n) - 1, count - 1).astype(np.int64)

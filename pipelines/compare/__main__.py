@@ -1,22 +1,23 @@
-"""streamsvm compared with other trainers: the cost of coming near the optimum, as tables and pictures.
+"""streamsvm compared with other trainers: the cost of reaching the optimum approximately, as tables and pictures.
 
     python pipelines/compare.py --data FOLDER [--out FOLDER] [--work FOLDER] [--only KEY ...] [--rounds 3]
         [--seconds 120] [--small]
 
 All trainers get the same rows and the same objective. The same code (objectives.py) evaluates the objective of every
 model. Each training is a separate process. The trainers take turns (A B C A B C), and the table shows medians of the
-rounds for trainings of at most 10 s. Each trainer climbs a ladder of tolerances, epochs or sizes (runs.py): "to 1e-3"
-is the time of the first rung whose objective is within 1e-3 of the optimum. streamsvm proves the optimum by a run to a
-gap of 1e-6. The other trainers are scikit-learn, LIBLINEAR, LIBSVM, scikit-learn-intelex, snapml, dask-ml and Vowpal
-Wabbit: python -m pip install '.[bench]'. The row of a trainer that is not installed reports this.
+rounds for trainings of at most 10 s. Each trainer runs with a sequence (a ladder) of tolerances, epochs or sizes, from
+coarse to fine (runs.py): "to 1e-3" is the time of the first rung of the ladder whose objective is within 1e-3 of the
+optimum. The optimum is proved by a run of streamsvm to a gap of 1e-6. The other trainers are scikit-learn, LIBLINEAR,
+LIBSVM, scikit-learn-intelex, snapml, dask-ml and Vowpal Wabbit: python -m pip install '.[bench]'. If a trainer is not
+installed, its row of the table says so.
 
 The clock starts when the rows are in memory. The problem `disk` has 2 GB of dense rows on the disk: the page cache is
-emptied first, reading counts, and RLIMIT_DATA allows 600 MB. Mapped rows do not count against that limit, but a
-trainer's copies of them do.
+emptied first, reading counts, and RLIMIT_DATA allows 600 MB. Mapped rows do not count against this limit, but copies of
+rows that a trainer makes do.
 
-The data folder holds the files that problems.py lists; problems without their data are left out. --out is the folder
-for the runs (JSON), the tables and the pictures; a later call with another --only adds to them. --work is the folder
-for the rows. The exit status is 0, or 2 for bad arguments or data.
+The data folder holds the files that problems.py lists; problems whose files are missing are left out. --out is the
+folder for the runs (JSON), the tables and the pictures; a later call with another --only adds problems to it. --work is
+the folder for the rows. The exit status is 0, or 2 for bad arguments or data.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def compare_all(options: argparse.Namespace) -> int:
-    """Compare on the chosen problems; write the tables and the pictures of all problems in the folder of --out."""
+    """Run the comparison on the chosen problems. Write tables and pictures of all problems whose runs are in --out."""
     make_out(options.out)
     with open_work(options.work) as work:
         for problem in PROBLEMS:
@@ -85,7 +86,7 @@ def compare(problem: Problem, folder: Path, out: Path | None, options: argparse.
 
 @dataclass
 class Progress:
-    """The runs of a problem so far, which are saved to the output folder, if there is one, after each run."""
+    """The runs of a problem so far. If there is an output folder, they are saved to it after each run."""
 
     bench: Bench
     out: Path | None

@@ -1,9 +1,9 @@
-"""One training of the comparison, in a process of its own.
+"""One training of the comparison, in a separate process.
 
     python -m pipelines.compare.child PROBLEM_FOLDER MODULE FUNCTION RUNG SECONDS OUT_FOLDER
 
-The process writes result.json (the outcome of the training, its seconds, its memory) to the output folder and, if there
-is a model, model.npz. A trainer prints to standard output, which the parent process reads.
+The process writes result.json (the outcome, seconds and memory of the training) to the output folder and, if there is a
+model, model.npz. The parent process reads standard output, to which trainers print.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from streamsvm.system.machine import peak_bytes
 
 @dataclass
 class Task:
-    """The request to a trainer, and its report: its times, and the passes and bytes read if it counts them."""
+    """The request to a trainer, and its report: times, and the passes and bytes read if the trainer counts them."""
 
     problem: Problem
     folder: Path
@@ -42,7 +42,7 @@ class Task:
 
     @property
     def on_disk(self) -> bool:
-        """Whether the rows are on the disk; if so, reading counts, and memory is limited."""
+        """Whether the rows are on the disk. If so, the time for reading counts, and memory is limited."""
         return self.problem.memory is not None
 
     def read(self) -> Part:
@@ -50,7 +50,7 @@ class Task:
         return read_rows(self.folder / "train")
 
     def read_chunk(self, at: int, n: int) -> Part:
-        """Return some of the rows on the disk."""
+        """Return n rows on the disk, from row `at` on."""
         return read_chunk(self.folder / "train", at, n)
 
     @property
@@ -60,7 +60,10 @@ class Task:
 
     @contextmanager
     def timing(self, what: str) -> Iterator[None]:
-        """Measure "read" or "fit"; the operating system ends the process if it takes longer than the limit."""
+        """Measure the time of the block.
+
+        what: the name of the time, "read" or "fit". At the time limit, the operating system ends the process.
+        """
         signal.alarm(self.limit)
         began, cpu = time.perf_counter(), time.process_time()
         yield
@@ -73,7 +76,7 @@ def main() -> None:
     folder, module, function, rung, limit, out = sys.argv[1:]
     task = Task(open_problem(Path(folder)), Path(folder), rung, int(limit))
     result: dict[str, Any] = {"status": "done"}
-    warnings.simplefilter("ignore")  # The objective is more informative than warnings about convergence.
+    warnings.simplefilter("ignore")  # The objective is compared anyway, so warnings about convergence are not needed.
     try:
         model = getattr(importlib.import_module(module), function)(task)
         np.savez(Path(out) / "model.npz", **model)
@@ -88,7 +91,7 @@ def main() -> None:
 
 
 def pack_kernel(vectors: Any, beta: Any, b: Any) -> dict[str, Any]:
-    """Return a sum of kernels as arrays, in the form that objectives.evaluate reads."""
+    """Return a sum of kernels, f(x) + b with coefficients beta, as the arrays that objectives.evaluate reads."""
     rows = csr_array(vectors)
     arrays = {"data": rows.data, "indices": rows.indices, "indptr": rows.indptr, "width": rows.shape[1]}
     return {**arrays, "beta": np.asarray(beta, np.float64).ravel(), "b": np.asarray(b, np.float64).ravel()[0]}

@@ -1,10 +1,10 @@
 """The gap after each read of the data, for trainers that prove a gap and for trainers that prove nothing.
 
-A curve of streamsvm is one training from a dataset on the disk, with nothing in memory but the resident rows. Its
-points are the bytes read so far (including those of the sample and of single rows) and the proved gap (P - D) / P. A
-curve of another trainer shows the distance (P - D*) / D* of its model from the optimum, where D* is the highest lower
-bound that streamsvm has proved; the trainer itself knows neither P nor D*. An epoch, or an iteration of LIBLINEAR over
-all rows, counts as one read; if LIBLINEAR shrinks the problem, it reads less than this.
+A curve of streamsvm is one training from a dataset on the disk, with only the resident rows in memory. Its points are
+the bytes read so far (including the sample and single rows), and the proved gap (P - D) / P. A curve of another trainer
+shows the distance (P - D*) / D* of its model from the optimum, where D* is the highest lower bound that streamsvm has
+proved; the trainer itself computes neither P nor D*. An epoch, or an iteration of LIBLINEAR over all rows, counts as
+one read, although LIBLINEAR reads fewer rows if it shrinks the problem.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from streamsvm.runs.train import Training, open_for
 from streamsvm.solvers.set_up import set_up
 
 TOL = 1e-6
-CHUNKS = 64  # chunks of a dataset, so that small data are read like large data
+CHUNKS = 64  # the number of chunks of a dataset, large enough that small data are read like large data
 THREADS = 2
 Model = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Proof:
-    """A configuration of streamsvm's cutting planes: acceleration, resident rows, and the most passes."""
+    """A configuration of streamsvm's cutting planes: acceleration, resident rows, and the maximum number of passes."""
 
     name: str
     acceleration: str
@@ -57,7 +57,7 @@ class Descent:
 
 @dataclass(frozen=True)
 class Curve:
-    """Reads of the data, and after each the proved gap or the (unproved) distance from the optimum."""
+    """Numbers of reads of the data, and after each the proved gap or the (unproved) distance from the optimum."""
 
     name: str
     is_proved: bool
@@ -65,7 +65,7 @@ class Curve:
     gaps: tuple[float, ...]
 
     def reach(self, gap: float) -> float | None:
-        """Return the number of reads from which on the gap is at most `gap`; None if there is none."""
+        """Return the number of reads after which the gap stays at most `gap`; None if there is no such number."""
         found = None
         for read, own in zip(reversed(self.reads), reversed(self.gaps), strict=True):
             if own > gap:
@@ -75,13 +75,13 @@ class Curve:
 
 
 def store(rows: Part, path: Path) -> Dataset:
-    """Store the rows, shuffled."""
+    """Store the rows as a shuffled dataset."""
     X, y = rows
     return streamsvm.ingest(X, path, y, shuffle=0, chunk_bytes=max(1, count_bytes(X) // CHUNKS))
 
 
 def prove(way: Proof, problem: Problem, data: Dataset) -> tuple[Curve, float]:
-    """Train, with no chunk kept in memory; return the curve of the gap and the lower bound."""
+    """Train without chunks in memory; return the curve of the gap, and the lower bound."""
     options = TrainOptions(
         C=problem.C,
         tol=TOL,
@@ -102,7 +102,7 @@ def prove(way: Proof, problem: Problem, data: Dataset) -> tuple[Curve, float]:
 
 
 def descend(way: Descent, problem: Problem, rows: Part, lower_bound: float) -> Curve:
-    """Train for each number of reads; return the curve of the distance from the optimum."""
+    """Train anew for each number of reads; return the curve of the distance from the optimum."""
     X, y = rows
     gaps = []
     for n in way.reads:
@@ -122,16 +122,19 @@ def compute_curves(
 
 
 def fit_liblinear(problem: Problem, rows: Part, iterations: int) -> Model:
-    """Run this number of iterations of LIBLINEAR's dual coordinate descent; longer runs begin with the same steps."""
+    """Run this number of iterations of LIBLINEAR's dual coordinate descent.
+
+    Longer runs begin with the steps of shorter ones.
+    """
     model = LinearSVC(loss="hinge", C=problem.C, tol=1e-9, max_iter=iterations, random_state=0)
     with catch_warnings():
-        simplefilter("ignore", ConvergenceWarning)  # the run is stopped on purpose
+        simplefilter("ignore", ConvergenceWarning)  # the run is stopped on purpose before it converges
         model.fit(*rows)
     return {"w": model.coef_, "b": model.intercept_[0]}
 
 
 def fit_sgd(problem: Problem, rows: Part, epochs: int) -> Model:
-    """Run this number of epochs of averaged stochastic gradients with a penalised bias."""
+    """Run this number of epochs of averaged stochastic gradients, with a penalised bias."""
     X, y = rows
     alpha = 1 / (problem.C * len(y))
     model = SGDClassifier(

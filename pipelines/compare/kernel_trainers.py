@@ -1,7 +1,7 @@
 """Trainers of the kernel problem: each returns a sum of Gaussian kernels, and b.
 
 SVMs solve min 1/2 |w|^2 + C sum hinge with a free bias. The other trainers look for a function of the same space with
-few vectors, which the same objective measures. Rows are sparse; intelex gets dense rows, on which it is fastest.
+few vectors; it is measured by the same objective. Rows are sparse; intelex gets dense rows, on which it is fastest.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Model = dict[str, Any]
 
 
 def fit_ours(task: Task, estimator: Any) -> Model:
-    """Fit to a few rows first, since loading the compiled code is not part of training."""
+    """Fit to a few rows first, so that the time to load compiled code is not measured; then fit to all rows."""
     X, y = task.read()
     estimator.fit(X[:500], y[:500])
     with task.timing("fit"):
@@ -43,7 +43,7 @@ def fit_irwls(task: Task) -> Model:
 
 
 def fit_budgeted(task: Task) -> Model:
-    """Train for two epochs; the rung is the budget."""
+    """Train budgeted SGD for two epochs. The rung is the budget."""
     from streamsvm import BudgetedSVC
 
     assert task.problem.gamma is not None
@@ -95,7 +95,10 @@ def fit_libsvm(task: Task) -> Model:
 
 
 def fit_nystroem(task: Task) -> Model:
-    """Draw landmarks, whose number is the rung, and train for twenty epochs of averaged gradients."""
+    """Draw landmarks, and train for twenty epochs of averaged stochastic gradients.
+
+    The rung is the number of landmarks.
+    """
     from sklearn.kernel_approximation import Nystroem
     from sklearn.linear_model import SGDClassifier
 

@@ -1,8 +1,8 @@
 """Trainers of the linear problem: each reads its rows, fits, and returns w and b.
 
-All solve min 1/2 |w|^2 + 1/2 b^2 + C sum hinge: the bias is the weight of a last feature that is 1. The training is the
-code under `timing("fit")`. Building a library's own data structure of the rows is part of "read", which counts only if
-the rows are on the disk. Stochastic gradients have lambda = 1 / (C n).
+All trainers solve min 1/2 |w|^2 + 1/2 b^2 + C sum hinge: the bias is the weight of a last feature that is 1. The code
+within `timing("fit")` is the training. Converting the rows to the data structure of a library is part of "read", which
+counts only if the rows are on the disk. For stochastic gradients, lambda = 1 / (C n).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Model = dict[str, Any]
 
 
 def fit_streamsvm(task: Task, **settings: Any) -> Model:
-    """Fit to a few rows first, since loading the compiled code is not part of training."""
+    """Fit to a few rows first, so that the time to load compiled code is not measured; then fit to all rows."""
     from streamsvm import LinearSVC
 
     memory = None if task.problem.memory is None else task.problem.memory - RESERVED_BYTES
@@ -74,7 +74,7 @@ def fit_linear_svc(task: Task) -> Model:
 
 
 def fit_liblinear(task: Task) -> Model:
-    """Train by `-s 3`; the parent process reads the number of iterations from LIBLINEAR's output."""
+    """Train LIBLINEAR's solver 3. The parent process reads the number of iterations from LIBLINEAR's output."""
     from liblinear.liblinearutil import parameter, problem, train
 
     with task.timing("read"):
@@ -134,7 +134,10 @@ def split_bias(w: Any) -> Model:
 
 
 def fit_sgd(task: Task) -> Model:
-    """Learn rows on the disk chunk by chunk, in another order of chunks and rows in every epoch."""
+    """Train by stochastic gradients.
+
+    Rows on the disk are learned chunk by chunk; each epoch has a new order of chunks and rows.
+    """
     n, epochs = task.n_rows, int(task.rung)
     task.told["passes"] = epochs
     model = make_sgd(task, n, epochs)
@@ -155,7 +158,7 @@ def fit_sgd(task: Task) -> Model:
 
 
 def fit_incremental(task: Task) -> Model:
-    """Train dask-ml's Incremental around the same gradients: one task for each chunk, in turn, epoch by epoch."""
+    """Train dask-ml's Incremental around the same SGDClassifier: one task per chunk, in turn, epoch by epoch."""
     import dask
     import dask.array as da
     from dask_ml.wrappers import Incremental
@@ -180,9 +183,10 @@ def fit_incremental(task: Task) -> Model:
 
 
 def fit_vowpal_wabbit(task: Task) -> Model:
-    """Train by gradients with steps 1 / (lambda (t + t0)), from text and a cache file: Vowpal Wabbit always streams.
+    """Train Vowpal Wabbit by gradients with steps 1 / (lambda (t + t0)).
 
-    It shrinks w only at rows that have a loss. Its effective lambda is therefore smaller, and its optimum differs.
+    It always streams rows, from text or a cache file. It shrinks w only at rows that have a loss. Its effective lambda
+    is therefore smaller, and its optimum differs.
     """
     from vowpalwabbit import Workspace
 

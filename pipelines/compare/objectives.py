@@ -3,8 +3,8 @@
     linear   P(w, b) = 1/2 |w|^2 + 1/2 b^2 + C sum max(0, 1 - y_i (w.x_i + b))
     kernel   P(f, b) = 1/2 beta'K beta + C sum max(0, 1 - y_i (f(x_i) + b)),   f(x) = sum_j beta_j k(x, v_j)
 
-k(x, v) = exp(-gamma |x - v|^2). The v_j are support vectors, the vectors of a budgeted model, or Nystroem's landmarks,
-so all of these models are functions of the same space. Everything is computed in float64.
+k(x, v) = exp(-gamma |x - v|^2). The v_j are support vectors, the vectors of a budgeted model, or the landmarks of
+Nystroem, so all of these models are functions of the same space. Everything is computed in float64.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Worth(NamedTuple):
 
 
 def evaluate(problem: Problem, model: Saved, X: Matrix, y: Labels, test: tuple[Matrix, Labels]) -> Worth:
-    """Evaluate a model, saved as w and b, or as the arrays of sparse vectors, their coefficients beta, and b."""
+    """Evaluate a model. model: the saved arrays: w and b, or sparse vectors, their coefficients beta, and b."""
     decide, square = (open_linear if problem.gamma is None else open_kernel)(problem, model)
     step = LINEAR_ROWS if problem.gamma is None else KERNEL_ROWS
     hinge = np.maximum(0, 1 - y * score(decide, X, step)).sum()

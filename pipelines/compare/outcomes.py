@@ -1,4 +1,4 @@
-"""All runs of a problem, and the table of each trainer's cost of coming near the proved optimum."""
+"""All runs of a problem, and a table of the cost with which each trainer comes near the proved optimum."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ HEAD = (
 
 @dataclass(frozen=True)
 class Rung:
-    """A training that was run several times: the medians of its seconds, and its worst objective."""
+    """A training that was run several times: the medians of the seconds, and the worst objective."""
 
     run: Run
     seconds: float
@@ -90,7 +90,7 @@ class Outcome:
 
 
 def load_outcomes(folder: Path, problems: Iterable[Problem]) -> list[Outcome]:
-    """Return the outcomes in the folder, from this call and from earlier calls."""
+    """Return the outcomes that this call and earlier calls have saved in the folder."""
     found = []
     for problem in problems:
         file = folder / f"{problem.key}.json"
@@ -117,9 +117,9 @@ def write_table(outcome: Outcome) -> str:
 
 
 def write_row(outcome: Outcome, trainer: str) -> str:
-    """Return a row: for each target, the seconds of the first rung that reaches it.
+    """Return the row of a trainer: for each target, the seconds of the first rung that reaches it.
 
-    Passes, memory and accuracy are those of the first rung that reaches 1e-3, or else of the best rung.
+    Passes, memory and accuracy are taken from the first rung that reaches 1e-3, or else from the best rung.
     """
     ladder = outcome.ladder(trainer)
     ends = [run for run in outcome.runs if run.trainer == trainer and run.status != "done"]

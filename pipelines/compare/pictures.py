@@ -11,7 +11,7 @@ from pipelines.story import load_pyplot, save_pictures
 
 COLUMNS = 3
 FLOOR = 1e-7  # below this, the proof of the optimum is not accurate enough
-STYLES = (  # by trainer: streamsvm's lines are filled and solid, all others hollow and dashed
+STYLES = (  # by trainer: lines of streamsvm are solid with filled markers, all others are dashed with hollow markers
     ("streamsvm", "o"),
     ("streamsvm, line search", "s"),
     ("streamsvm, interior point", "D"),
@@ -72,7 +72,7 @@ def draw(plt: Any, outcomes: Sequence[Outcome], measure: Measure, xlabel: str) -
 
 
 def name_ticks(axis: Any) -> None:
-    """Label the powers of ten alone, or also 2 and 5 times these if at most one power is visible."""
+    """Label only the powers of ten; if at most one power is visible, label also 2 and 5 times each power."""
     from matplotlib.ticker import LogLocator, NullFormatter
 
     low, high = axis.get_view_interval()
@@ -83,7 +83,7 @@ def name_ticks(axis: Any) -> None:
 
 
 def draw_panel(axes: Any, outcome: Outcome, measure: Measure) -> None:
-    """Draw a line for each trainer, from rung to rung."""
+    """Draw one panel, with a line for each trainer through its rungs."""
     trainers = outcome.trainers()
     for k, (name, marker) in enumerate(STYLES):
         if name not in trainers:

@@ -1,8 +1,8 @@
 """The problems of the comparison, and their rows as plain arrays in a folder that every trainer's process reads.
 
-A folder holds problem.json; the folders train/ and test/ with X.npy (float32, dense) or data.sources.files_of_arrays,
-indices.npy and indptr.npy (CSR), and with y.npy (-1 or +1); rows.vw, the text for Vowpal Wabbit; and rows.zarr if the
-rows are read from the disk.
+The folder of a problem contains problem.json; rows.vw, the text for Vowpal Wabbit; rows.zarr, if the rows are read from
+the disk; and the folders train/ and test/, with y.npy (-1 or +1) and with X.npy (float32, dense) or data.npy,
+indices.npy and indptr.npy (CSR).
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ Matrix: TypeAlias = npt.NDArray[np.float32] | csr_array
 Labels = npt.NDArray[np.int8]
 Part = tuple[Matrix, Labels]
 ARRAYS = ("data", "indices", "indptr")
-TEST_ROWS = 20_000  # test rows, if the rows are generated
+TEST_ROWS = 20_000  # the number of test rows, if the rows are generated
 BLOCK_ROWS = 1 << 16
-MOST_HUNDREDTHS = 999  # values on the disk have two decimals and are below 10 in size, so that they are short as text
+MOST_HUNDREDTHS = 999  # values on the disk have two decimals and absolute values below 10, so that their text is short
 
 
 @dataclass(frozen=True)
@@ -59,13 +59,13 @@ class Problem:
 
     @property
     def kind(self) -> str:
-        """The kind of its trainers."""
+        """The kind of the problem, which selects the trainers."""
         return "kernel" if self.gamma is not None else "linear"
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """The number of generated rows, and the most rows of a file that are used."""
+    """The number of generated rows, and the maximum number of rows that are used from a file."""
 
     most_rows: int | None = None
     text_rows: int = 200_000
@@ -85,7 +85,7 @@ PROBLEMS = (
 
 
 def prepare(problem: Problem, data: DataFolder, folder: Path, sizes: Sizes) -> bool:
-    """Write the folder, unless it exists; return False if a file of the problem is missing."""
+    """Write the folder of a problem unless it exists. Return False if a file of the problem is missing."""
     if (folder / "problem.json").exists():
         return True
     files = data.find_all(*problem.files)
@@ -104,19 +104,19 @@ def prepare(problem: Problem, data: DataFolder, folder: Path, sizes: Sizes) -> b
 
 
 def open_problem(folder: Path) -> Problem:
-    """Return the problem of a folder."""
+    """Return the problem whose folder this is."""
     found = json.loads((folder / "problem.json").read_text())
     return Problem(**{**found, "files": tuple(found["files"])})
 
 
 def read_chunk(folder: Path, at: int, n: int) -> Part:
-    """Return some of the dense rows and their labels; no other part of the file stays in memory."""
+    """Return n dense rows from row `at` on, and their labels. No other part of the file stays in memory."""
     X, y = read_rows(folder, mapped=True)
     return np.array(X[at : at + n]), y[at : at + n]
 
 
 def read_rows(folder: Path, mapped: bool = False) -> Part:
-    """Return rows and labels; mapped dense rows stay on the disk until they are accessed."""
+    """Return rows and labels. If dense rows are mapped, they stay on the disk until they are accessed."""
     y = np.load(folder / "y.npy")
     if (folder / "X.npy").exists():
         return np.load(folder / "X.npy", mmap_mode="r" if mapped else None), y
@@ -143,7 +143,7 @@ def write_parts(folder: Path, parts: tuple[Part, ...]) -> None:
 
 
 def write_text(path: Path, X: Matrix, y: Labels) -> None:
-    """Write lines `label | feature:value ..`, with a last feature that is 1."""
+    """Write rows as Vowpal Wabbit's lines `label | feature:value ..`, with a last feature that is 1."""
     with path.open("wb") as file:
         for at in range(0, len(y), BLOCK_ROWS):
             lines = BytesIO()
@@ -153,7 +153,7 @@ def write_text(path: Path, X: Matrix, y: Labels) -> None:
 
 
 def write_disk(folder: Path, sizes: Sizes) -> None:
-    """Write rows block by block: normal features with scales from 1 to 0.1, and a tenth of the labels flipped."""
+    """Generate rows block by block: normal features with scales from 1 to 0.1, and a tenth of the labels flipped."""
     n, d = int(sizes.disk_bytes / 4 / sizes.disk_features), sizes.disk_features
     test = draw_block(0, min(n, TEST_ROWS), d)
     (folder / "train").mkdir(parents=True, exist_ok=True)
@@ -174,7 +174,7 @@ def write_disk(folder: Path, sizes: Sizes) -> None:
 
 
 def draw_block(block: int, n: int, d: int) -> tuple[npt.NDArray[np.float32], Labels]:
-    """Return the rows of a block; every block has its own generator, and all blocks share the same truth."""
+    """Return the rows of a block. Every block has a separate random generator, and all blocks share the same truth."""
     truth, random = np.random.default_rng((0, 0)).standard_normal(d), np.random.default_rng((0, 1, block))
     values = 100 * random.standard_normal((n, d), np.float32) * np.geomspace(1, 0.1, d, dtype=np.float32)
     X = np.asarray(np.clip(np.rint(values), -MOST_HUNDREDTHS, MOST_HUNDREDTHS) / 100, np.float32)
@@ -183,7 +183,10 @@ def draw_block(block: int, n: int, d: int) -> tuple[npt.NDArray[np.float32], Lab
 
 
 def format_block(X: npt.NDArray[np.float32], y: Labels) -> bytes:
-    """Return lines `label | 0:value 1:value ..`; the five characters of each value come from a table, which is fast."""
+    """Return lines `label | 0:value 1:value ..`.
+
+    For speed, the five characters of each value are looked up in a table.
+    """
     values = np.arange(-MOST_HUNDREDTHS, MOST_HUNDREDTHS + 1) / 100
     columns = [np.array([f"{j}:{value:05.2f} " for value in values], "S") for j in range(X.shape[1])]
     places = np.rint(100 * X).astype(np.int32) + MOST_HUNDREDTHS
@@ -195,7 +198,10 @@ def format_block(X: npt.NDArray[np.float32], y: Labels) -> bytes:
 
 
 def read_text(width: int) -> Callable[[list[Path], Sizes], tuple[Part, ...]]:
-    """Return the reader of two files of the LIBSVM site with this number of features."""
+    """Return a function that reads a training file and a test file of the LIBSVM site.
+
+    width: the number of features.
+    """
 
     def read(files: list[Path], sizes: Sizes) -> tuple[Part, ...]:
         parts = (read_svmlight(file, width) for file in files)
@@ -205,19 +211,19 @@ def read_text(width: int) -> Callable[[list[Path], Sizes], tuple[Part, ...]]:
 
 
 def to_labels(positive: npt.NDArray[np.bool_]) -> Labels:
-    """Return +1 for the rows of the positive class, and -1 for the others."""
+    """Return labels: +1 for the rows of the positive class, and -1 for the others."""
     return np.where(positive, 1, -1).astype(np.int8)
 
 
 def shuffle_covertype(files: list[Path], sizes: Sizes) -> tuple[Part, ...]:
-    """Return all rows in random order, since the file is sorted; there are no test rows."""
+    """Return all rows of Covertype in random order, since the file is sorted. There are no test rows."""
     X, positive = read_covertype(files[0])
     order = np.random.default_rng(0).permutation(len(X))[: sizes.most_rows]
     return ((X[order], to_labels(positive[order])),)
 
 
 def draw_text(files: list[Path], sizes: Sizes, d: int = 47_000, words: int = 96) -> tuple[Part, ...]:  # noqa: ARG001
-    """Draw words by Zipf's law, weight them by log counts and rarity, and scale rows to length 1; labels are noisy."""
+    """Generate texts: words by Zipf's law, weighted by log counts and rarity, rows of length 1, and noisy labels."""
     n_test = min(sizes.text_rows, TEST_ROWS)
     n, random = sizes.text_rows + n_test, np.random.default_rng(0)
     share = np.cumsum(1 / (np.arange(d) + 30.0))

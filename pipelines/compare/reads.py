@@ -1,16 +1,16 @@
-"""The gap against the bytes read, as a table and a picture: the solver one-read compared with other trainers.
+"""The gap against the bytes read, for the solver one-read and other trainers, as a table and a picture.
 
     python -m pipelines.compare.reads --data FOLDER [--out FOLDER] [--work FOLDER] [--small]
 
 The trainers are one-read; OCAS (Franc & Sonnenburg 2008), which is cutting planes with a line
 search; the algorithm of SVMperf (Joachims 2006), which is plain cutting planes; LIBLINEAR's dual coordinate descent;
 and averaged stochastic gradients (scikit-learn). All of them minimise the same objective on the same rows. curves.py
-defines what counts as a read, which gaps are proved, and which are only distances from the optimum that streamsvm has
-proved.
+defines what counts as a read, and for which trainers the gap is proved. For the others, the distance from the optimum
+that streamsvm has proved is shown.
 
 The data folder holds a9a, a9a.t and covtype.csv, plain or as .xz; the third problem is generated. A problem whose files
 are missing is left out. --out is the folder for the table (reads.md) and the picture (reads.png). The story takes some
-minutes. --small takes some seconds on a few thousand rows, to check that the story runs.
+minutes. With --small, it takes some seconds on a few thousand rows, which only checks that it runs.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def compare_reads(options: argparse.Namespace) -> int:
 
 
 def make_smaller() -> tuple[tuple[Proof, ...], tuple[Descent, ...]]:
-    """Return the trainers with few passes and few reads."""
+    """Return the trainers of --small, which make few passes and few reads."""
     proofs = tuple(replace(way, most_passes=SMALL_PASSES) for way in PROOFS)
     return proofs, tuple(replace(way, reads=way.reads[:SMALL_READS]) for way in DESCENTS)
 
@@ -117,7 +117,7 @@ def read(problem: Problem, data: DataFolder, small: bool) -> Part | None:
 
 
 def describe(curve: Curve) -> list[str]:
-    """Return the cells of a curve."""
+    """Return the cells of the table for a curve."""
     reached = [curve.reach(target) for target in TARGETS]
     cells = ["" if reads is None else f"{reads:.3g}" for reads in reached]
     at = int(np.argmin(curve.gaps))
@@ -126,7 +126,10 @@ def describe(curve: Curve) -> list[str]:
 
 
 def draw(plt: Any, found: list[tuple[Problem, list[Curve]]]) -> Any:
-    """Draw a panel for each problem, log-log; proved gaps are solid and filled, distances dashed and hollow."""
+    """Draw a log-log panel for each problem.
+
+    Proved gaps are solid with filled markers, distances dashed with hollow markers.
+    """
     if not found:
         return None
     figure, panels = plt.subplots(
@@ -155,7 +158,7 @@ def draw(plt: Any, found: list[tuple[Problem, list[Curve]]]) -> Any:
 
 
 def find_marks(reads: tuple[float, ...]) -> list[int]:
-    """Return the points that get a marker: all of the first ten reads, then one per tenth of a decade."""
+    """Return the indices of the points with a marker: the first ten reads, then one read per tenth of a decade."""
     marks, last = list[int](), 0.0
     for k, read in enumerate(reads):
         if read <= 10 or read >= 1.26 * last:

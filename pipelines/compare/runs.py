@@ -1,4 +1,4 @@
-"""Runs of the comparison: each training is a process with limits; the trainers take turns, rung by rung."""
+"""The runs of the comparison. Each training is a process with limits, and the trainers take turns, rung by rung."""
 
 from __future__ import annotations
 
@@ -38,7 +38,10 @@ REFERENCE_SECONDS, REFERENCE_TOL = 600, 1e-6
 
 @dataclass(frozen=True)
 class Trainer:
-    """A function of a module; its rungs are tolerances, epochs or sizes, from coarse to fine."""
+    """A function that trains, given by its module and name.
+
+    rungs: the tolerances, epochs or sizes to try, from coarse to fine.
+    """
 
     name: str
     module: str
@@ -48,7 +51,7 @@ class Trainer:
 
 @dataclass(frozen=True)
 class Run:
-    """The outcome of a training and, if there is a model, its cost and its quality.
+    """The outcome of a training and, if there is a model, the cost of the training and the quality of the model.
 
     The seconds include reading if the rows are on the disk.
     """
@@ -101,7 +104,7 @@ REFERENCES = {
 
 @dataclass(frozen=True)
 class Bench:
-    """A problem's folder, and the time limit of a training in seconds."""
+    """The folder of a problem, and the time limit of a training in seconds. It carries out the trainings."""
 
     folder: Path
     limit: int
@@ -109,7 +112,7 @@ class Bench:
 
     @cached_property
     def problem(self) -> Problem:
-        """The problem of the folder."""
+        """The problem whose folder this is."""
         return open_problem(self.folder)
 
     @cached_property
@@ -151,7 +154,7 @@ class Bench:
         )
 
     def prove(self) -> Run:
-        """Return the run that proves the optimum, kept in the folder."""
+        """Return the run that proves the optimum. The run is stored in the folder."""
         file = self.folder / "reference.json"
         if file.exists():
             return Run(**json.loads(file.read_text()))
@@ -163,7 +166,7 @@ class Bench:
         return run
 
     def evaluate(self, file: Path) -> Worth:
-        """Return the objective and the accuracy of a saved model; equal files are evaluated once."""
+        """Return the objective and the accuracy of a saved model. Files with equal contents are evaluated only once."""
         name = hashlib.sha256(file.read_bytes()).hexdigest()
         if name not in self.known:
             with np.load(file) as model:
@@ -171,7 +174,10 @@ class Bench:
         return self.known[name]
 
     def start(self, trainer: Trainer, rung: str, out: Path, limited: bool) -> subprocess.CompletedProcess[str]:
-        """Run the process; if the rows are on the disk, limit its memory, and empty their page cache first."""
+        """Run the process of a training.
+
+        If the rows are on the disk, drop them from the page cache first, and limit the memory.
+        """
         limit = self.limit if limited else REFERENCE_SECONDS
         arguments = (str(self.folder), trainer.module, trainer.function, rung, str(limit), str(out))
         command = [sys.executable, "-m", "pipelines.compare.child", *arguments]
@@ -186,7 +192,7 @@ class Bench:
 
 
 def forget(folder: Path) -> None:
-    """Make the operating system drop the files of a folder from its page cache."""
+    """Let the operating system drop the files of a folder from its page cache."""
     for file in folder.rglob("*"):
         if file.is_file():
             descriptor = os.open(file, os.O_RDONLY)
@@ -198,7 +204,7 @@ def forget(folder: Path) -> None:
 def tell_end(
     ended: subprocess.CompletedProcess[str], out: Path, limit: int, memory_limited: bool
 ) -> tuple[str, str, dict[str, Any]]:
-    """Return the status, the reason and the result of a process."""
+    """Return the status of a process that has ended, the reason, and its result."""
     if (out / "result.json").exists() and ended.returncode == 0:
         told = json.loads((out / "result.json").read_text())
         return told["status"], told.get("why", ""), told
@@ -218,7 +224,10 @@ def run_all(
     suboptimality: Callable[[Run], float],
     note: Callable[[Run], None],
 ) -> None:
-    """Climb all ladders in turn, each until it reaches the last target or fails; then repeat the short trainings."""
+    """Run the rungs of all trainers in turn.
+
+    A trainer stops when it reaches the last target or fails. Then repeat short runs.
+    """
     again: list[tuple[Trainer, str]] = []
     climbing = list(trainers)
     for rung in range(max(len(trainer.rungs) for trainer in trainers)):

@@ -3,10 +3,10 @@
     python pipelines/embeddings.py [--rows 10000] [--labels 100] [--seed 0] [--work FOLDER]
 
 The embeddings are in a NumPy file of float16. streamsvm stores them in this type, and trains logistic regression for
-all labels in the same reads. It is compared with scikit-learn's OneVsRestClassifier around LogisticRegression, which
-has the same objectives, and around SGDClassifier. The labels are drawn with known probabilities, so the least possible
-log loss is known. The exit status is 0 if all gaps are certified, the model of the float16 rows has the same weights as
-that of the float32 rows, and the log loss on other rows is at most 1% above scikit-learn's; otherwise it is 1.
+all labels in the same reads. It is compared with scikit-learn's OneVsRestClassifier, once around LogisticRegression,
+which has the same objectives, and once around SGDClassifier. The labels are drawn with known probabilities, so the
+least possible log loss is known. The exit status is 0 if all gaps are certified, the models of float16 and of float32
+rows have the same weights, and the log loss on other rows is at most 1% above scikit-learn's; otherwise it is 1.
 """
 
 from __future__ import annotations
@@ -76,12 +76,12 @@ def compare(n_rows: int, n_labels: int, seed: int, folder: Path | None) -> int:
 
 
 def take(rows: Embeddings, part: slice) -> Embeddings:
-    """Return some of the rows."""
+    """Return the rows of one part."""
     return Embeddings(rows.X[part], rows.Y[part], rows.probabilities[part])
 
 
 def train_ours(dtype: str, train: Embeddings, test: Embeddings, work: Path, report: Report) -> Outcome:
-    """Ingest the file's rows, streamed through a memory map; train, and write a row of the table."""
+    """Ingest the rows of the file through a memory map, train, and write a row of the table."""
     began = time.process_time()
     rows = np.load(work / "embeddings.npy", mmap_mode="r")
     data = streamsvm.ingest(rows, work / f"{dtype}.zarr", train.Y, dtype=dtype, overwrite=True)
@@ -94,15 +94,15 @@ def train_ours(dtype: str, train: Embeddings, test: Embeddings, work: Path, repo
 
 
 def train_others(train: Embeddings, test: Embeddings, report: Report) -> Outcome:
-    """Train scikit-learn's probes, one label after another, and return the outcome of the exact ones."""
+    """Train the models of scikit-learn, one label after another, and return the outcome of LogisticRegression."""
     X, other = train.X.astype(np.float32), test.X.astype(np.float32)
     exact = OneVsRestClassifier(LogisticRegression(C=COST, max_iter=1000))
     sgd = OneVsRestClassifier(SGDClassifier(loss="log_loss", alpha=1 / (COST * len(X)), random_state=0))
     losses = []
     for name, model in (("LogisticRegression", exact), ("SGDClassifier", sgd)):
         began = time.process_time()
-        with warnings.catch_warnings(), threadpool_limits(1):  # waiting threads would count as CPU seconds
-            warnings.simplefilter("ignore")  # about labels for which SGD has not converged
+        with warnings.catch_warnings(), threadpool_limits(1):  # waiting threads would use CPU time
+            warnings.simplefilter("ignore")  # scikit-learn warns about labels for which SGD has not converged
             model.fit(X, train.Y.astype(int))
         cells = (f"{time.process_time() - began:.1f}", f"{X.nbytes / 1e6:.1f} MB", "")
         losses.append(add_row(report, f"scikit-learn, {name}", model.predict_proba(other), test, *cells))
@@ -110,7 +110,7 @@ def train_others(train: Embeddings, test: Embeddings, report: Report) -> Outcome
 
 
 def add_row(report: Report, name: str, probabilities: Any, test: Embeddings, *cells: str) -> float:
-    """Write a row of the table, and return the log loss as a mean over labels."""
+    """Write a row of the table, and return the mean of the log loss over labels."""
     known = [k for k in range(test.Y.shape[1]) if 0 < test.Y[:, k].sum() < len(test.Y)]
     loss = float(np.mean([log_loss(test.Y[:, k], probabilities[:, k], labels=[0, 1]) for k in known]))
     precision = float(average_precision_score(test.Y[:, known], probabilities[:, known], average="macro"))

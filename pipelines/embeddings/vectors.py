@@ -10,16 +10,17 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-SPREAD = 0.5  # the j-th direction of the embeddings has a standard deviation of about j^-SPREAD
-STRENGTH = 3.0  # standard deviation of the log-odds of a label
-RARE, FREQUENT = -6.0, -1.5  # the least and the greatest b_k
+SPREAD = 0.5  # the standard deviation in the j-th direction is about j^-SPREAD
+STRENGTH = 3.0  # the standard deviation of the log-odds of a label
+RARE, FREQUENT = -6.0, -1.5  # the minimum and the maximum of b_k
 
 
 @dataclass(frozen=True)
 class Embeddings:
     """Rows of embeddings and their labels.
 
-    X: (n, d) float16. Y: (n, L) bool, whether the row has the label. probabilities: (n, L), those of the entries of Y.
+    X (n, d): the rows, in float16. Y (n, L): whether each row has each label. probabilities (n, L): the probabilities
+    of the labels.
     """
 
     X: npt.NDArray[np.float16]
@@ -28,7 +29,7 @@ class Embeddings:
 
 
 def make_embeddings(seed: int, n_rows: int, n_features: int, n_labels: int) -> Embeddings:
-    """Draw rows, whose lengths are about 1, and their labels."""
+    """Draw rows with lengths of about 1, and their labels."""
     random = np.random.default_rng(seed)
     scales = np.arange(1, n_features + 1) ** -SPREAD
     rotation = np.linalg.qr(random.normal(size=(n_features, n_features)))[0]

@@ -1,14 +1,14 @@
-"""Land cover: a forest type predicted from terrain, on held-out rows and in held-out areas, as a Markdown table.
+"""Land cover: a forest type predicted from terrain, for held-out rows and for held-out areas, as a Markdown table.
 
     python pipelines/land_cover.py --data FOLDER [--rows 20000] [--seed 0]
 
 The rows are cells of 30 m in four wilderness areas of Colorado (Covertype). Their features describe terrain and soil,
 and the label is whether lodgepole pines grow there. streamsvm and scikit-learn each train a linear SVM, and an SVM on
 300 Nystrom features of an RBF kernel. They are compared with the random forest, the usual model for maps. Each model is
-measured by folds of rows, where it has seen neighbours of the held-out rows, and by folds of areas, as a map of a new
-place would be. The exit status is 0 if the gaps are certified, streamsvm is at most a point below scikit-learn's model
-of the same kind, and every model is more than a point better in folds of rows than in folds of areas; otherwise it is
-1.
+measured in two ways: by folds of rows, where the training rows include neighbours of the held-out rows, and by folds of
+areas, as if a new place were mapped. The exit status is 0 if the gaps are certified, streamsvm is at most one
+percentage point below scikit-learn's model of the same kind, and every model is more than one point better with folds
+of rows than with folds of areas; otherwise it is 1.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ LINEAR, KERNEL = "linear", f"RBF, {RANK} Nystrom features"
 
 @dataclass(frozen=True)
 class Outcome:
-    """The mean balanced accuracy of the folds of rows and of the folds of areas, and the largest certified gap."""
+    """The mean balanced accuracy for folds of rows and for folds of areas, and the largest certified gap."""
 
     rows: float
     areas: float
@@ -92,7 +92,7 @@ def list_models(seed: int) -> dict[str, Callable[[], Any]]:
 
 
 def measure(name: str, make: Callable[[], Any], terrain: Terrain, report: Report) -> Outcome:
-    """Train a model on the folds of rows and on the folds of areas, and write a row of the table."""
+    """Measure a model by folds of rows and by folds of areas, and write a row of the table."""
     began, gaps = time.process_time(), list[float]()
     rows, areas = (score(make, terrain, splits(terrain), gaps) for splits in (split_by_row, split_by_area))
     seconds = time.process_time() - began
@@ -105,8 +105,8 @@ def score(make: Callable[[], Any], terrain: Terrain, splits: Iterable[Split], ga
     """Return the mean balanced accuracy on the held-out rows, and append the certified gaps, if any, to `gaps`."""
     found = []
     for train, held_out in splits:
-        with warnings.catch_warnings(), threadpool_limits(1):  # waiting threads would count as CPU seconds
-            warnings.simplefilter("ignore")  # about LIBLINEAR's limit of iterations
+        with warnings.catch_warnings(), threadpool_limits(1):  # waiting threads would use CPU time
+            warnings.simplefilter("ignore")  # scikit-learn warns about LIBLINEAR's limit of iterations
             model = make().fit(terrain.X[train], terrain.y[train])
         if hasattr(model, "gap_"):
             gaps.append(model.gap_)

@@ -1,4 +1,4 @@
-"""Covertype's rows: terrain and soil of cells of 30 m, the wilderness area of each cell, and its forest."""
+"""The rows of Covertype: terrain and soil of cells of 30 m, and the wilderness area and forest type of each cell."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ class Terrain:
 
 
 def read_terrain(file: Path, n_rows: int, seed: int) -> Terrain:
-    """Return some rows, drawn at random, in random order. Raises InputError for a file that is not Covertype's."""
+    """Return rows drawn at random, in random order. Raises InputError unless the file is Covertype's."""
     table = read_numbers(file, np.float32, skip_lines=1)
     first_soil = N_TERRAIN + len(AREAS)
     if table.shape[1] != first_soil + N_SOILS + 1:
-        raise InputError(f"{file}: {table.shape[1]} columns, but Covertype has {first_soil + N_SOILS + 1}")
+        raise InputError(f"{file}: has {table.shape[1]} columns, but Covertype has {first_soil + N_SOILS + 1}")
     rows = table[np.random.default_rng(seed).permutation(len(table))[:n_rows]]
     terrain = rows[:, :N_TERRAIN]
     spread = np.maximum(terrain.std(axis=0), 1e-6)
@@ -48,7 +48,10 @@ def split_by_area(terrain: Terrain) -> Iterator[Split]:
 
 
 def split_by_row(terrain: Terrain) -> Iterator[Split]:
-    """Yield folds of the same sizes as the areas, but with rows drawn from all areas."""
+    """Yield training rows and held-out rows.
+
+    The folds have the sizes of the areas, but their rows come from all areas.
+    """
     every = np.arange(len(terrain.y))  # the rows are in random order
     ends = np.cumsum(np.bincount(terrain.area, minlength=len(AREAS)))
     for held_out in np.split(every, ends[:-1]):

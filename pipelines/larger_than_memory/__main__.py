@@ -3,13 +3,13 @@
     python pipelines/larger_than_memory.py [--memory SIZE] [--times 8] [--sparse] [--solver NAME] [--thorough]
         [--small] [--seed 0] [--work FOLDER]
 
-The story generates rows block by block (a noisy linear truth with a tenth of the labels flipped; with --sparse, rows
-like text). It then trains on two threads, on two worker processes, and with a budget that is too small. With --thorough
-it also trains on one and on four workers, and stops a training after some passes and resumes it. All models must be
-identical to the last bit. The interior-point method (1,200 features, gap 1e-6) holds 290 bytes for each row and takes
-900 MB. pipelines/limits.py limits the memory. The exit status is 0 if every run converged, if peak <= projection <=
-budget held in each, if the models were identical, and if the small budget was refused before anything ran; otherwise it
-is 1.
+The story generates rows block by block: the labels are a linear function of the rows, with a tenth of them flipped;
+with --sparse, the rows resemble text. It then trains on two threads, on two worker processes, and with a budget that is
+too small. With --thorough, it also trains on one and on four workers, and it stops a training after some passes and
+resumes it. All models must be identical to the last bit. The interior-point method (1,200 features, gap 1e-6) holds 290
+bytes for each row and takes 900 MB. pipelines/limits.py imposes the memory limit. The exit status is 0 if every run
+converged, if peak <= projection <= budget held in each, if the models were identical, and if the small budget was
+refused before anything ran; otherwise it is 1.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from streamsvm.ingestion.generated import Truth, write_generated
 from streamsvm.system.errors import InputError
 from streamsvm.system.machine import format_bytes, parse_bytes, peak_bytes
 
-# By solver, and whether rows are sparse: the rows, the settings, and a budget that also holds the libraries of a fresh
-# installation, which take up to 60 MB more. Cuts are dense vectors, so sparse runs keep fewer of them.
+# By solver and whether rows are sparse: the rows, the settings, and a budget. The budget includes up to 60 MB that the
+# libraries of a fresh installation take in addition. Cuts are dense vectors, so sparse runs keep fewer cuts.
 KINDS = {
     ("cutting-plane", False): (Truth(n_features=64), "--C 0.001", "400MB"),
     ("cutting-plane", True): (SparseTruth(n_features=20_000, row_items=60), "--C 0.03 --option max_cuts=50", "450MB"),
     ("interior-point", False): (Truth(n_features=1200), "--solver interior-point --C 0.001 --tol 1e-6", "900MB"),
 }
-RUNS = {"2 threads": ("--threads 2", 1), "2 workers": ("--workers 2", 3)}  # the options, and the number of processes
+RUNS = {"2 threads": ("--threads 2", 1), "2 workers": ("--workers 2", 3)}  # options, number of processes
 MORE_RUNS = {"1 worker": ("--workers 1", 2), "4 workers": ("--workers 4", 5)}
 STOPPED, STOPPED_AFTER_PASSES = "stopped and resumed", 7
 SMALL_TIMES = 1.5
@@ -110,7 +110,7 @@ def run_all(work: Path, options: argparse.Namespace) -> int:
 def train_all(
     data: Dataset, work: Path, settings: str, budget_bytes: int, thorough: bool, report: Report
 ) -> tuple[bool, set[str]]:
-    """Train in every way; return whether all runs met the conditions, and the names of the models."""
+    """Train in every way; return whether all runs met the conditions, and the SHA-256 digits of all models."""
     settings_here = f"{settings} --memory {budget_bytes}"
     held, models = True, set()
     for name, (how, processes) in (RUNS | MORE_RUNS if thorough else RUNS).items():
@@ -129,7 +129,7 @@ def train_all(
 
 
 def generate(work: Path, truth: Truth, wanted_bytes: float, report: Report) -> Dataset:
-    """Write the dataset, and report its cost; InputError if the disk has no room for it."""
+    """Write the dataset, and report its cost. Raises InputError if the disk has no room for it."""
     free_bytes = shutil.disk_usage(work).free
     if wanted_bytes > 0.9 * free_bytes:
         wanted, free = format_bytes(wanted_bytes), format_bytes(free_bytes)
@@ -149,12 +149,12 @@ def train(data: Dataset, run: Path, settings: str, limit: Limit) -> subprocess.C
     shell = ["sh", "-c", f'{limit.prologue} && exec "$@"', "sh"]
     arguments = ["train", data.path, "--out", str(run), *settings.split(), "--json"]
     command = [*shell, sys.executable, "-m", "streamsvm", *arguments]
-    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}  # Idle BLAS threads would reserve buffers.
+    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}  # idle BLAS threads would reserve buffers
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 
 
 def add_run(report: Report, name: str, done: subprocess.CompletedProcess[str], budget_bytes: int, limit: Limit) -> bool:
-    """Write the row of a run; return whether it converged within the budget."""
+    """Write the row of a run. Return whether the run converged within the budget."""
     if done.returncode not in (0, 3):
         report.add_row(name, f"failed: {last_line(done.stderr)}", *[""] * (len(COLUMNS) - 3), limit.description)
         return False
@@ -175,7 +175,7 @@ def add_run(report: Report, name: str, done: subprocess.CompletedProcess[str], b
 
 
 def name_model(done: subprocess.CompletedProcess[str]) -> str:
-    """Return the first digits of the model's SHA-256; an empty text if there is no model."""
+    """Return the first digits of the SHA-256 of the model; "" if there is no model."""
     return str(json.loads(last_line(done.stdout))["model_sha256"])[:8] if done.returncode in (0, 3) else ""
 
 
@@ -189,7 +189,7 @@ def show_refusal(data: Dataset, run: Path, settings: str) -> bool:
 
 
 def last_line(text: str) -> str:
-    """Return the last line of a text, or an empty text."""
+    """Return the last line of a text; "" if there is none."""
     return (text.strip().splitlines() or [""])[-1]
 
 

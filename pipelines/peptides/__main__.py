@@ -1,10 +1,10 @@
-"""Peptide rescoring by Percolator's method, with streamsvm's LinearSVC and with scikit-learn's, as a Markdown table.
+"""Peptide rescoring by Percolator's method, with the LinearSVC of streamsvm and of scikit-learn, as a Markdown table.
 
     python pipelines/peptides.py [--spectra 20000] [--seed 0]
 
-Matches are generated, so the right ones are known. The exit status is 0 if both estimators accept the same number of
-matches, to within 2%, with a false discovery proportion near the requested 1%, and half as many again as the score of
-the search engine alone; otherwise it is 1.
+The matches are generated, so the right matches are known. The exit status is 0 if both estimators accept the same
+number of matches to within 2%, at least one and a half times as many as the score of the search engine alone, and if
+about the requested 1% of the accepted matches are wrong; otherwise it is 1.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from streamsvm import LinearSVC
 from streamsvm.system.errors import InputError
 
 LEAST_SPECTRA = 2000
-MOST_FALSE = 0.015  # the largest share of wrong matches among the accepted ones: the estimate of 1% has an error
+MOST_FALSE = 0.015  # the largest allowed share of wrong matches; 1% is only an estimate
 LEAST_GAIN = 1.5
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """The number of accepted matches, and the share of them that are wrong."""
+    """The number of accepted matches, and the share of wrong matches among them."""
 
     n_accepted: int
     false_share: float
@@ -77,7 +77,7 @@ def make_theirs(decoy_cost: float, target_cost: float) -> Any:
 def add_row(
     report: Report, name: str, matches: Matches, scores: npt.NDArray[np.float64], cpu_seconds: float
 ) -> Outcome:
-    """Write a row of the table, and return its outcome."""
+    """Measure the scores, write a row of the table, and return the outcome."""
     accepted = matches.is_target & (find_q_values(scores, matches.is_target) <= ACCEPTED)
     n_accepted = int(np.count_nonzero(accepted))
     false_share = float(np.mean(~matches.is_right[accepted])) if n_accepted else 0.0

@@ -1,4 +1,4 @@
-"""Generated peptide-spectrum matches, of which the right ones are known."""
+"""Generated peptide-spectrum matches. It is known which matches are right."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ import numpy as np
 import numpy.typing as npt
 
 N_FEATURES = 12
-SHARE_RIGHT = 0.35  # the share of right ones among the target matches
+SHARE_RIGHT = 0.35  # the share of right matches among the target matches
 
 
 @dataclass(frozen=True)
 class Matches:
-    """Matches of spectra with peptides, half of them with decoys.
+    """Matches of spectra with peptides. Half of the peptides are decoys.
 
-    X: features, (n, N_FEATURES) float32, standardised; the first is the score of the search engine. is_target: (n,).
-    is_right: (n,), whether the peptide is really that of the spectrum. fold: (n,), 0 to 2, drawn for each spectrum.
+    X (n, N_FEATURES): the features, standardised; the first feature is the score of the search engine. is_target (n,):
+    whether the peptide is a target. is_right (n,): whether the spectrum is really from the peptide. fold (n,): the
+    number of the fold, 0 to 2, drawn for each spectrum.
     """
 
     X: npt.NDArray[np.float32]
@@ -28,8 +29,9 @@ class Matches:
 def make_matches(seed: int, n_spectra: int) -> Matches:
     """Return a target match and a decoy match of each spectrum.
 
-    Wrong matches have the same distribution for targets and decoys, as target-decoy competition assumes. Right matches
-    differ a little in all features, some of which are correlated, so no single feature identifies them.
+    Wrong matches of targets and decoys have the same distribution, as target-decoy competition assumes. Right matches
+    differ a little from wrong ones in all features. Some features are correlated, and no single feature identifies
+    right matches.
     """
     random = np.random.default_rng(seed)
     is_target = np.repeat([True, False], n_spectra)

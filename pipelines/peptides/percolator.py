@@ -1,8 +1,9 @@
 """Percolator's rounds (Kall et al., Nature Methods 4, 2007), in three folds (Granholm et al., BMC Bioinf. 13, 2012).
 
 In each round, the targets with a q-value of at most 1% count as right matches, and a linear SVM with the squared hinge
-loss separates them from the decoys; its scores give the q-values of the next round. A match is scored by a model of the
-two folds that do not contain it. The two class costs are chosen separately, by the number of accepted targets.
+loss separates them from the decoys; its scores give the q-values of the next round. Each match is scored by a model
+trained on the two other folds. The costs of targets and of decoys are chosen separately, by the number of accepted
+targets.
 """
 
 from __future__ import annotations
@@ -18,15 +19,15 @@ from streamsvm.system.errors import InputError
 
 ROUNDS, FOLDS = 3, 3
 ACCEPTED = 0.01  # the largest q-value of an accepted match
-COSTS = (0.1, 1.0, 10.0)  # costs of a target to try
-RATIOS = (1.0, 3.0, 10.0)  # ratios of the cost of a decoy to that of a target to try
+COSTS = (0.1, 1.0, 10.0)  # the costs of a target that are tried
+RATIOS = (1.0, 3.0, 10.0)  # the ratios of the cost of a decoy to the cost of a target that are tried
 
 Scores = npt.NDArray[np.float64]
-MakeModel = Callable[[float, float], Any]  # makes an estimator from the costs of a decoy and of a target
+MakeModel = Callable[[float, float], Any]  # makes an estimator, given the costs of a decoy and of a target
 
 
 def rescore(matches: Matches, make_model: MakeModel) -> Scores:
-    """Return the scores of all matches, each from a model that has not seen its spectrum."""
+    """Return the scores of all matches. Each match is scored by a model that was trained without its spectrum."""
     scores = np.empty(len(matches.X))
     for fold in range(FOLDS):
         held_out = matches.fold == fold
@@ -37,7 +38,7 @@ def rescore(matches: Matches, make_model: MakeModel) -> Scores:
 
 
 def train_rounds(matches: Matches, rows: npt.NDArray[np.intp], make_model: MakeModel) -> Any:
-    """Return the model of the last round on some rows. The costs are chosen in the first round."""
+    """Carry out all rounds on some rows, and return the model of the last round. The first round chooses the costs."""
     X, is_target = matches.X[rows], matches.is_target[rows]
     scores: Scores = X[:, 0].astype(np.float64)
     costs, model = (1.0, 1.0), None
@@ -56,7 +57,7 @@ def train_rounds(matches: Matches, rows: npt.NDArray[np.intp], make_model: MakeM
 
 
 def list_costs() -> Iterator[tuple[float, float]]:
-    """Yield the costs of a decoy and of a target."""
+    """Yield all pairs of costs to try: of a decoy, and of a target."""
     for cost in COSTS:
         for ratio in RATIOS:
             yield ratio * cost, cost
@@ -68,7 +69,7 @@ def count_accepted(scores: Scores, is_target: npt.NDArray[np.bool_]) -> int:
 
 
 def normalise(scores: Scores, is_target: npt.NDArray[np.bool_]) -> Scores:
-    """Scale the scores of a fold so that 0 is the limit of 1% and -1 the median of the decoys."""
+    """Scale the scores of a fold: 0 is the score at which the q-value is 1%, and -1 is the median of the decoys."""
     accepted = scores[is_target & (find_q_values(scores, is_target) <= ACCEPTED)]
     limit, median = accepted.min() if len(accepted) else scores.max(), np.median(scores[~is_target])
     return (scores - limit) / (limit - median)  # type: ignore[no-any-return]

@@ -1,14 +1,14 @@
-"""The number of workers up to which a pass over the data becomes faster: 10 to 10,240 workers, simulated from
-measurements.
+"""The scaling of a pass over the data with the number of workers, simulated from measurements for 10 to 10,240 workers.
 
     python pipelines/scale.py [--small] [--seed 0] [--work FOLDER] [--picture FILE.png]
 
-A pass sends each worker one task, which adds the worker's own groups of chunks; workers then join the totals in a tree.
-The costs of a pass for the driver and the scheduler are measured with 2 to 32 small workers on this machine, as are
-those of reading, sums, messages and the master problem. From these parts simulate.py builds a pass on many workers, for
-data of 100 GB to 100 TB. It also simulates changes that would move the end of scaling, which is the number of workers
-beyond which twice as many save less than a fifth of the time. The network (10 Gb/s, 0.2 ms) and the memory of a worker
-for rows (4 GB) are assumptions; a worker is a core with its own files.
+In a pass, each worker gets one task, which adds up the worker's groups of chunks; workers then join the totals in a
+tree. Measurements on this machine, with 2 to 32 small workers, give the costs of a pass for the driver and the
+scheduler, and the costs of reading, sums, messages and the master problem. From these costs, simulate.py computes the
+time of a pass on many workers, for data of 100 GB to 100 TB. The end of scaling is the number of workers beyond which
+twice as many workers save less than a fifth of the time. The story also simulates changes that would move the end of
+scaling. The network (10 Gb/s, 0.2 ms) and the memory of a worker for rows (4 GB) are assumptions; a worker is a core
+with its own files.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from pipelines.story import add_work_argument, open_work, run_story
 
 FEATURES = 64
 DATA_BYTES, SMALL_BYTES = 512 << 20, 48 << 20
-MEASURED, SMALL_MEASURED = (2, 8, 16, 32), (1, 3)  # numbers of workers on this machine
+MEASURED, SMALL_MEASURED = (2, 8, 16, 32), (1, 3)  # the numbers of workers in the measurements on this machine
 WORKERS = [10 * 2**k for k in range(11)]
 SHOWN = (10, 100, 320, 1000, 3200, 10_000)
-GROUPS_A_WORKER = 16  # in the table of a pass's costs beyond reading
+GROUPS_A_WORKER = 16  # the numbers of workers in the table of a pass's costs beyond reading
 SIZES = {"100 GB": 1e11, "1 TB": 1e12, "10 TB": 1e13, "100 TB": 1e14}
 SMALL_SIZES = {"100 GB": 1e11, "1 TB": 1e12}
 GROUP_BYTES = 256 * 2**20
@@ -112,12 +112,12 @@ def report_costs(costs: Costs, report: Report) -> None:
 
 
 def format_line(line: Line, costs: Costs) -> str:
-    """Return the time for the totals of a group, and the speed for large totals."""
+    """Return a text with the time for the totals of a group, and with the speed for large totals."""
     return f"{line.at(costs.totals_bytes) * 1e3:.3f} ms ({1 / line.slope / 1e9:.1f} GB/s)"
 
 
 def report_phases(costs: Costs, phases: dict[int, Phases], report: Report) -> None:
-    """Write the table of a pass's costs for driver and scheduler, by the number of workers, and the fitted lines."""
+    """Write the table of a pass's costs for driver and scheduler by the number of workers, with the fitted lines."""
     names = {
         "sends": "driver: sends",
         "ends": "ends",
@@ -149,7 +149,7 @@ def report_beyond(costs: Costs, seed: int, report: Report) -> None:
 
 
 def report_sizes(costs: Costs, sizes: dict[str, float], seed: int, report: Report) -> dict[str, End]:
-    """Write the seconds of a pass by the number of workers; return them, and the point at which they stop falling."""
+    """Write the seconds of a pass by the number of workers. Return these seconds, and the ends of scaling."""
     report.begin_table("Seconds a pass; bold: twice the workers save less than a fifth", "workers", *sizes)
     found = {name: find_end(costs, Cluster(nbytes), WORKERS, seed) for name, nbytes in sizes.items()}
     for k, n_workers in enumerate(WORKERS):

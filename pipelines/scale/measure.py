@@ -21,9 +21,10 @@ from pipelines.scale.processes import start_small_workers
 from streamsvm.data.rows import source as groups
 from streamsvm.data.rows.source import plan_groups
 from streamsvm.data.store.dataset import Dataset
-from streamsvm.engines.local import ChunkCache, SerialEngine, run_group
+from streamsvm.engines.local import SerialEngine
 from streamsvm.engines.merge import answer
 from streamsvm.engines.row_states import TileStates
+from streamsvm.engines.tasks import ChunkCache, run_group
 from streamsvm.ingestion.generated import Truth
 from streamsvm.ingestion.readers import ingest
 from streamsvm.passes import All, Scan, Step
@@ -31,9 +32,9 @@ from streamsvm.solvers.cutting_plane import line_search
 from streamsvm.solvers.cutting_plane.line_search import CuttingPlane
 from streamsvm.solvers.set_up import compile_all
 
-TURNS = 8  # the number of times that a group or a pass is timed
-PASSES = 4  # passes of the solver before the measured pass
-ALL_BYTES = 1 << 40  # every chunk stays in memory
+TURNS = 8  # the number of times that each group and each pass is timed
+PASSES = 4  # the number of passes of the solver before the measured pass
+ALL_BYTES = 1 << 40  # large enough that every chunk stays in memory
 CHUNK_BYTES, TINY_BYTES = 2 << 20, 8 << 10
 GROUPS_A_WORKER = 8
 LINKS = 10
@@ -58,15 +59,15 @@ class Costs:
     Attributes
     ----------
     kept, streamed : float
-        CPU seconds per byte of a group, with rows in memory and with rows streamed from files.
+        CPU seconds per byte of a group, for rows in memory and for rows streamed from files.
     sigma : float
-        Standard deviation of the logarithm of a group's seconds.
+        The standard deviation of the logarithm of a group's seconds.
     combine, message : Line
         Seconds to add two totals, and to pack and unpack totals, by their bytes.
     sends, ends : Line
-        CPU seconds of the driver before the workers begin, and from then on, by the number of workers.
+        CPU seconds of the driver until all workers have begun, and afterwards, by the number of workers.
     gives, hears, frees : Line
-        CPU seconds of the scheduler before the workers begin, until the driver has the sum, and afterwards.
+        CPU seconds of the scheduler until all workers have begun, then until the driver has the sum, and afterwards.
     worker : float
         CPU seconds of a worker for its task and its share of the joins.
     link : float
@@ -95,7 +96,10 @@ class Costs:
 
 
 def measure(work: Path, data: Dataset, workers: tuple[int, ...]) -> tuple[Costs, dict[int, Phases]]:
-    """Measure all costs, with each of these numbers of workers; return them, and the phases by number of workers."""
+    """Measure all costs.
+
+    workers: the numbers of workers to measure. Return the costs, and the phases by number of workers.
+    """
     compile_all(("cutting-plane",))
     with threadpool_limits(1):
         scan, driver = find_pass(data)
@@ -125,7 +129,7 @@ def measure(work: Path, data: Dataset, workers: tuple[int, ...]) -> tuple[Costs,
 
 
 def generate(work: Path, nbytes: int, n_features: int, chunk_bytes: int = CHUNK_BYTES) -> Dataset:
-    """Write dense rows in small chunks, from which groups of many sizes can be formed."""
+    """Write dense rows in small chunks, so that groups of many sizes can be formed."""
     truth = Truth(n_features)
     blocks = list(truth.make_blocks(nbytes // truth.row_bytes))
     X, y = (np.concatenate([getattr(rows, name) for rows in blocks]) for name in ("X", "y"))
@@ -133,7 +137,7 @@ def generate(work: Path, nbytes: int, n_features: int, chunk_bytes: int = CHUNK_
 
 
 def find_pass(data: Dataset) -> tuple[Scan, float]:
-    """Return a pass from the middle of a run, and the median of the driver's seconds between two passes."""
+    """Return a pass from the middle of a run, and the median of the seconds of the driver between two passes."""
     settings = CuttingPlane((1e-4, 1e-4), tol=1e-9)
     solver = line_search.solve(settings, line_search.LineState.at_zero(data.n_features + 1))
     engine, thought, request = SerialEngine(data, ALL_BYTES), [], next(solver)
@@ -153,7 +157,10 @@ def find_pass(data: Dataset) -> tuple[Scan, float]:
 
 
 def time_groups(data: Dataset, scan: Scan, pin_bytes: int) -> list[float]:
-    """Time each group repeatedly, in CPU seconds per byte, without the first time, which reads the files."""
+    """Measure the CPU seconds per byte of each group, repeatedly.
+
+    The first time, which reads the files, is left out.
+    """
     groups, found, kept = plan_groups(data), [], (ChunkCache(pin_bytes), TileStates(0))
     for turn in range(TURNS):
         for chunks in groups:
@@ -171,7 +178,7 @@ def pack(vector: Any) -> Any:
 
 
 def time_calls(do: Callable[[], Any]) -> float:
-    """Return the median of the seconds of 15 calls."""
+    """Call a function 15 times, and return the median of the seconds."""
     times = []
     for _ in range(15):
         began = time.perf_counter()
@@ -181,30 +188,30 @@ def time_calls(do: Callable[[], Any]) -> float:
 
 
 def fit_ends(points: list[tuple[int, float]]) -> Line:
-    """Return the line through the times of the smallest and of the largest size."""
+    """Return the line through the points of the smallest and the largest size."""
     (small, fixed), (large, most) = points[0], points[-1]
     slope = (most - fixed) / (large - small)
     return Line(max(0.0, fixed - slope * small), slope)
 
 
 def fit_workers(phases: dict[int, Phases], name: str) -> Line:
-    """Return the line nearest to the seconds of a phase, by the number of workers."""
+    """Fit a line to the seconds of a phase against the number of workers."""
     slope, fixed = np.polyfit(list(phases), [getattr(each, name) for each in phases.values()], 1)
     return Line(max(0.0, float(fixed)), max(0.0, float(slope)))
 
 
 def nothing(*_: Any) -> None:
-    """Do nothing, since only the way from task to task is timed."""
+    """Do nothing: only the time between one task and the next is measured."""
 
 
 def time_link() -> float:
-    """Return the seconds per task in the fastest of several chains, in which each task waits for its predecessor."""
+    """Return the seconds per task in the fastest of several chains. In a chain, each task waits for its predecessor."""
     with start_small_workers(2) as cluster:
         return min(time_chain(cluster.client) for _ in range(TURNS)) / LINKS
 
 
 def time_chain(client: Client) -> float:
-    """Return the seconds of a chain of tasks."""
+    """Run a chain of tasks, and return the seconds."""
     began, last = time.perf_counter(), client.submit(nothing, pure=False)
     for _ in range(LINKS - 1):
         last = client.submit(nothing, last, pure=False)
@@ -214,7 +221,7 @@ def time_chain(client: Client) -> float:
 
 @contextmanager
 def cut_finely(n_groups: int) -> Iterator[None]:
-    """Cut datasets into this number of groups within the block."""
+    """Within the block, let datasets have this number of groups of chunks."""
     before = groups.GROUPS, groups.SMALLEST_GROUP_BYTES
     groups.GROUPS, groups.SMALLEST_GROUP_BYTES = n_groups, 1
     try:

@@ -1,4 +1,4 @@
-"""The costs of a pass beyond reading for driver, scheduler and workers, phase by phase, measured on very few rows."""
+"""The costs of a pass, except reading, for driver, scheduler and workers, phase by phase, measured on very few rows."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ from streamsvm.numeric.rows import Rows
 from streamsvm.passes import Scan
 from streamsvm.solvers.set_up import ALL_MODELS, compile_all
 
-QUIET_SECONDS = 0.5  # seconds after a pass until all its tasks are forgotten
+QUIET_SECONDS = 0.5  # the seconds after a pass until the scheduler has forgotten all its tasks
 WAIT_SECONDS = 0.01
 
 
 @dataclass(frozen=True)
 class Phases:
-    """CPU seconds of one pass: of the driver until all tasks are sent, of the driver afterwards, and of the scheduler.
+    """The seconds of one pass, by process and phase. They are CPU seconds, except `seconds`.
 
     Attributes
     ----------
     sends, ends : float
-        The driver, until all workers have begun, and from then on.
+        The driver, until all workers have begun, and afterwards.
     gives, hears, frees : float
-        The scheduler, until all workers have begun, until the driver has the sum, and afterwards.
+        The scheduler, until all workers have begun, then until the driver has the sum, and afterwards.
     workers : float
         All workers together.
     seconds : float
-        Wall seconds from the call to the sum, without the time during which workers waited for one another.
+        Wall seconds from the call to the sum, without the time for which workers wait for one another.
     """
 
     sends: float
@@ -53,9 +53,9 @@ class Phases:
 
 
 def time_phases(data: Dataset, scan: Scan, n_workers: int, n_passes: int, gates: Path) -> Phases:
-    """Return the minimum of each phase over several passes, since other programs can only lengthen it."""
+    """Return the minimum of each phase over several passes, since other programs can only lengthen a phase."""
     pauses = passes.SHORTEST_PAUSE, passes.LONGEST_PAUSE
-    passes.SHORTEST_PAUSE = passes.LONGEST_PAUSE = SILENT_SECONDS  # no worker needs help here
+    passes.SHORTEST_PAUSE = passes.LONGEST_PAUSE = SILENT_SECONDS  # workers do not take groups from one another here
     try:
         with start_small_workers(n_workers) as cluster, ThreadPoolExecutor(1) as pool:
             prepare_workers(cluster.client, partial(compile_all, ALL_MODELS))
@@ -110,7 +110,7 @@ def _time_pass(
 
 
 def add_at_gate(gate: Path, add: Callable[..., None], totals: Any, rows: Rows, *arguments: Any) -> None:
-    """Add rows once the gate is open; record that this worker waits for it."""
+    """Record that this worker waits for the gate, and add the rows once the gate is open."""
     opened = gate / "open"
     if not opened.exists():
         (gate / f"{os.getpid()}-{threading.get_ident()}").touch()

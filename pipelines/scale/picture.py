@@ -1,4 +1,4 @@
-"""Seconds per pass against workers, log-log, for each size of the data; marks show the end of scaling."""
+"""The picture of seconds per pass against workers for each size of the data. Marks show the end of scaling."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ COLOURS = ("#3b6fb6", "#d1792c", "#3f8f5b", "#9a4f96")
 
 
 def draw(file: Path, workers: list[int], panels: dict[str, dict[str, End]]) -> None:
-    """Write a picture with one panel for each setting."""
+    """Write a picture to a file, with one panel for each setting."""
     plt = load_pyplot()
     figure, axes = plt.subplots(1, len(panels), figsize=(10, 4.4), sharey=True, constrained_layout=True)
     for axis, (title, ends) in zip(axes, panels.items(), strict=True):

@@ -1,4 +1,4 @@
-"""A cluster of many small workers on this machine, with the scheduler in a separate process, as on a real cluster."""
+"""A cluster of many small workers on this machine. As on a real cluster, the scheduler is a separate process."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from streamsvm.engines.cluster.workers import NOTHING_MEASURED
 
 START_SECONDS = 120
 SILENT_SECONDS = 600.0
-# periodic work of the processes, which does not depend on passes, is switched off
+# switches off periodic work of the processes, which does not depend on passes
 SETTINGS = {
     **NOTHING_MEASURED,
     "distributed.scheduler.http.routes": [],
@@ -32,23 +32,23 @@ SETTINGS = {
 
 @dataclass(frozen=True)
 class SmallWorkers:
-    """A client of the cluster, and the id of the scheduler's process."""
+    """The small workers: a client of their cluster, and the process id of the scheduler."""
 
     client: Client
     scheduler_pid: int
 
     def scheduler_seconds(self) -> float:
         """Return the CPU seconds that the scheduler has taken so far."""
-        return time.clock_gettime(~self.scheduler_pid << 3 | 2)  # the id of a process's CPU clock on Linux
+        return time.clock_gettime(~self.scheduler_pid << 3 | 2)  # on Linux, the id of the CPU clock of a process
 
 
 def _silent(_: int) -> float:
-    """Return the seconds between two heartbeats of a worker."""
+    """Return the seconds between two heartbeats of a worker, so many that none occurs."""
     return SILENT_SECONDS
 
 
 def _run(server: Coroutine[Any, Any, None]) -> None:
-    logging.getLogger("distributed").setLevel(logging.CRITICAL)  # the end of the cluster logs many errors
+    logging.getLogger("distributed").setLevel(logging.CRITICAL)  # when the cluster ends, it logs many errors
     with dask.config.set(SETTINGS):
         asyncio.run(server)
 
@@ -73,7 +73,10 @@ def _run_worker(scheduler: str, security: Security) -> None:
 
 @contextmanager
 def start_small_workers(n_workers: int) -> Iterator[SmallWorkers]:
-    """Start a scheduler and single-threaded workers, all forked from one server, with TLS; end them afterwards."""
+    """Within the block, run a scheduler and workers with one thread each, with TLS.
+
+    All are forked from one server process.
+    """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["tests.worker_server"])
     security, (heard, told) = Security.temporary(), context.Pipe(duplex=False)

@@ -1,11 +1,11 @@
-"""A pass on many workers, simulated: one task a worker, and then a tree of workers that joins the totals.
+"""The simulation of a pass on many workers: one task per worker, and then a tree of workers that joins the totals.
 
     driver sends, scheduler gives  ->  workers read their ranges  ->  scheduler hears  ->  workers join  ->  driver
 
-The scheduler is one server. It assigns the tasks to one worker after another, and processes their ends one after
-another. A group takes the median time for its bytes, times exp(sigma z) with normal z. Idle workers take groups from
-slow ones, so no worker ends later than the mean of all workers plus the time of a group. Joins begin when all tasks
-have ended; each fetches up to `fan_in` parts, one after another.
+The scheduler is a single server. It assigns the tasks one after another, and processes the ends of tasks one after
+another. A group takes the median time for its bytes, times exp(sigma z) with a normal z. Idle workers take groups from
+slow workers, so no worker ends later than the mean of all workers plus the time of a group. Joins begin when all tasks
+have ended. Each join fetches up to `fan_in` parts, one after another.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from streamsvm.engines.cluster.task import SMALL_BYTES
 from streamsvm.engines.cluster.tree import FAN_IN, count_levels, find_fan_in
 
 F64 = npt.NDArray[np.float64]
-GAIN = 0.8  # doubling the workers pays if it reduces the time to less than this share
+GAIN = 0.8  # twice as many workers pay if they reduce the time to less than this share
 
 
 @dataclass(frozen=True)
@@ -32,13 +32,13 @@ class Cluster:
     Attributes
     ----------
     data_bytes, group_bytes, memory_bytes : float
-        Bytes of the data, of a group of chunks, and of a worker's memory for rows.
+        The bytes of the data, of a group of chunks, and of the memory of a worker for rows.
     bandwidth, latency : float
-        Bytes a second and seconds of the network.
+        Bytes per second, and seconds of latency, of the network.
     fan_in : int
-        The most parts that one task joins.
+        The maximum number of parts that one task joins.
     cores : int
-        The number of workers that share a task, as the cores of one machine could.
+        The number of workers that share a task, as the cores of one machine could do.
     help : bool
         Whether idle workers take groups from slow ones.
     slow_share : float
@@ -61,10 +61,11 @@ class Cluster:
 
 @dataclass(frozen=True)
 class Times:
-    """Seconds of a pass until the last worker begins, until the scheduler has heard from all, and until the sum is
-    known.
+    """The simulated times of a pass, in seconds since its start.
 
-    reading: the mean time that workers take for their ranges.
+    begins: the time at which the last worker begins. heard: the time at which the scheduler knows that all tasks have
+    ended. total: the time at which the driver has the sum. reading: the mean time in which workers read their ranges (a
+    duration).
     """
 
     begins: float
@@ -99,7 +100,7 @@ def simulate(costs: Costs, cluster: Cluster, n_workers: int, rng: np.random.Gene
 
 
 def draw_ranges(costs: Costs, cluster: Cluster, n_groups: int, n_workers: int, rng: np.random.Generator) -> F64:
-    """Return the seconds of each worker; rows that do not fit into memory are streamed from the worker's files."""
+    """Return the seconds of each worker for its range. Rows that do not fit into memory are streamed from files."""
     owner = np.arange(n_groups) * n_workers // n_groups
     kept = min(1.0, cluster.memory_bytes * n_workers / cluster.data_bytes)
     middle = cluster.group_bytes * (kept * costs.kept + (1 - kept) * costs.streamed)
@@ -109,7 +110,10 @@ def draw_ranges(costs: Costs, cluster: Cluster, n_groups: int, n_workers: int, r
 
 
 def arrive(costs: Costs, cluster: Cluster, n_workers: int) -> float:
-    """Return the time when all workers have w: a small w comes with the tasks, a large one from a worker."""
+    """Return the time at which all workers have w.
+
+    A small w is sent with the tasks, and a large w is fetched from a worker.
+    """
     if costs.shared_bytes <= SMALL_BYTES:
         return 0.0
     hop = cluster.latency + costs.message.at(costs.shared_bytes) + costs.shared_bytes / cluster.bandwidth
@@ -127,7 +131,7 @@ def serve(ready: F64, each: float) -> F64:
 
 
 def join(costs: Costs, cluster: Cluster, n_groups: int, n_tasks: int) -> float:
-    """Return the seconds from the end of all tasks to the sum at the driver, after log(tasks) joins in a row."""
+    """Return the seconds from the end of all tasks until the driver has the sum, after log(tasks) joins in a row."""
     fan_in = min(cluster.fan_in, find_fan_in(n_groups, costs.totals_bytes))
     part = 2 * max(1, count_levels(max(1, n_groups // n_tasks))) * costs.totals_bytes
     fetch = cluster.latency + part / cluster.bandwidth + costs.message.at(part) + costs.combine.at(part)
@@ -136,7 +140,7 @@ def join(costs: Costs, cluster: Cluster, n_groups: int, n_tasks: int) -> float:
 
 
 def mean_seconds(costs: Costs, cluster: Cluster, n_workers: int, seed: int, times: int = 3) -> float:
-    """Return the mean seconds of some passes."""
+    """Simulate several passes, and return the mean of their seconds."""
     rngs = [np.random.default_rng((seed, n_workers, k)) for k in range(times)]
     return float(np.mean([simulate(costs, cluster, n_workers, rng).total for rng in rngs]))
 
@@ -145,7 +149,7 @@ End = tuple[int, float, list[float]]
 
 
 def find_end(costs: Costs, cluster: Cluster, workers: list[int], seed: int) -> End:
-    """Return the number of workers from which on doubling no longer pays, the seconds there, and all seconds."""
+    """Return the number of workers from which doubling no longer pays, the seconds for it, and all seconds."""
     seconds = [mean_seconds(costs, cluster, n, seed) for n in workers]
     pays = [after < GAIN * before for before, after in pairwise(seconds)]
     end = pays.index(False) if False in pays else len(pays)
@@ -153,6 +157,6 @@ def find_end(costs: Costs, cluster: Cluster, workers: list[int], seed: int) -> E
 
 
 def scale_totals(costs: Costs, factor: float) -> Costs:
-    """Return the costs for rows with `factor` times as many features."""
+    """Return the costs for rows that have `factor` times as many features."""
     wider = int(costs.totals_bytes * factor), int(costs.shared_bytes * factor)
     return replace(costs, totals_bytes=wider[0], shared_bytes=wider[1], driver=costs.driver * factor)

@@ -4,8 +4,8 @@ Scores and sums are pairs of float64 numbers (numeric.rounding). So the hinge lo
 sum_i C_i max(0, 1 - y_i (w.x_i + b)), and the losses of K scores of a row (losses.classes), are exact for the stored
 point to a few units in the last place, even if the terms of a score cancel. The rounding error of a score of d terms is
 at most gamma_(2d) d u times the sum of the magnitudes of the terms. A row beyond its margin by more than this error
-certainly has no loss. A row takes ten to twenty times longer than in losses.hinge, so these functions are only for rare
-passes.
+certainly has no loss. These functions take ten to twenty times longer per row than those of losses.hinge, so only rare
+passes call them.
 
 In sums of alpha_i x_i and of alpha_i by class, each multiplier is split into two parts, whose products with a float32
 number are exact. The parts are added to the pair separately, so 2 n additions lose at most 4 n u^2 times the magnitudes
@@ -37,7 +37,7 @@ from streamsvm.numeric.rounding import UNIT, add_pairs, add_to_pair, add_two, bo
 from streamsvm.numeric.rows import F32, F64, I32, I64, Matrix, Rows, Split, compute_scores, find_items, read_item, split
 
 Parts = tuple[F64, F64]  # weights as split_for_float32 returns them
-OWN_ROUNDINGS = 8  # units in the last place lost by the terms of a loss and their last sum
+OWN_ROUNDINGS = 8  # the error of the terms of a loss and of their last sum, in units in the last place
 
 
 @dataclass
@@ -59,7 +59,7 @@ class ExactLosses:
 
 
 def bound_score(width: int) -> float:
-    """Return the error bound of 1 - y (w.x + b), as a share of |w|.|x| + |b| + 1. width: the length of w."""
+    """Return the error bound of 1 - y (w.x + b), relative to |w|.|x| + |b| + 1. width: the length of w."""
     return bound_rounding(2.0 * width + 12, (width + 6) * UNIT)
 
 
@@ -69,14 +69,17 @@ def start_exact(n_points: int) -> ExactLosses:
 
 
 def add_exact(totals: ExactLosses, rows: Rows, W: F64, biases: F64, class_costs: F64) -> None:
-    """Add the losses of rows at the points W (K, d), biases (K,). class_costs (2,): C_i of the classes 0 and 1."""
+    """Add the losses of rows at the points W (K, d), biases (K,).
+
+    class_costs (2,): the costs C_i of the classes 0 and 1.
+    """
     costs, parts, share = read_costs(class_costs, rows), rounding.split_for_float32(W), 2.0 * bound_score(W.shape[1])
     _add_exact(split(rows.X), rows.codes, costs, parts, biases, share, totals.losses, totals.magnitudes)
     totals.n_rows += rows.n_rows
 
 
 def combine_exact(left: ExactLosses, right: ExactLosses) -> ExactLosses:
-    """Return the sum of two groups' losses."""
+    """Return the losses of two groups of rows together."""
     losses = np.stack(add_pairs(*left.losses.T, *right.losses.T), axis=1)
     return ExactLosses(losses, left.magnitudes + right.magnitudes, left.n_rows + right.n_rows)
 
@@ -119,7 +122,7 @@ def _fill_exact_scores(values: F32, indices: I32, indptr: I64, high: F64, low: F
 
 @njit(cache=True, nogil=True)
 def _add_exact(X: Split, y: I32, costs: F64, W: Parts, biases: F64, share: float, losses: F64, magnitudes: F64) -> None:
-    """Add rows. share: a row beyond its margin by this share of its terms' magnitudes has no loss."""
+    """Add rows. share: a row has no loss if it is beyond its margin by this share of the magnitudes of its terms."""
     (values, indices, indptr), (high, low) = X, W
     for i in range(y.size):
         cost, sign = costs[i], 1.0 if y[i] == 1 else -1.0
@@ -134,7 +137,7 @@ def _add_exact(X: Split, y: I32, costs: F64, W: Parts, biases: F64, share: float
 
 
 def add_exact_classes(totals: ExactLosses, rows: Rows, W: F64, biases: F64, class_costs: F64) -> None:
-    """Add the losses of rows at the points W (p, K, d), biases (p, K). class_costs (K,): C_i of the classes.
+    """Add the losses of rows at the points W (p, K, d), biases (p, K). class_costs (K,): the costs C_i of the classes.
 
     A row whose class leads all other classes by the margin, allowing for rounding, has no loss. It does not contribute
     to the magnitudes, sum_i C_i (1 + |w_y|.|x_i| + max_k |w_k|.|x_i|).
@@ -155,7 +158,7 @@ def _add_rows(
 ) -> tuple[float, float, float]:
     """Add rows to the loss, which is a pair, and to its magnitude.
 
-    scores (K, n, 2): without the bias; sizes (n, K): with it.
+    scores (K, n, 2): the scores without the bias. sizes (n, K): the magnitudes of the terms, including the bias.
     """
     for i in range(y.size if costs.size else 0):
         own, top, low, largest = y[i], -np.inf, 0.0, 0.0
@@ -194,7 +197,7 @@ class ExactSums:
     n_rows: int = 0
 
     def balance(self) -> tuple[float, F64]:
-        """Return l and v (d,): the smaller of the two sums of alpha, and the class-balanced combination of rows.
+        """Return the smaller of the two sums of alpha, l, and the class-balanced combination of rows, v (d,).
 
             v = l / l_+ sum_{y_i > 0} alpha_i x_i - l / l_- sum_{y_i < 0} alpha_i x_i
 
@@ -214,7 +217,7 @@ class ExactSums:
 
     @property
     def share(self) -> float:
-        """The error bound of a sum of pairs, as a share of the sum of its terms' magnitudes."""
+        """The error bound of a sum of pairs, relative to the sum of the magnitudes of its terms."""
         return bound_rounding(4.0 * (self.n_rows + 8), 1.0) * UNIT
 
 
@@ -224,14 +227,14 @@ def start_exact_sums(n_features: int) -> ExactSums:
 
 
 def add_exact_sums(sums: ExactSums, rows: Rows, alpha: F64) -> None:
-    """Add rows; alpha (n,): their multipliers."""
+    """Add rows. alpha (n,): the multipliers of the rows."""
     high, low = rounding.split_for_float32(alpha)
     _add_exact_sums(*split(rows.X), rows.codes, high, low, sums.totals, sums.rests)
     sums.n_rows += rows.n_rows
 
 
 def combine_exact_sums(left: ExactSums, right: ExactSums) -> ExactSums:
-    """Return the sum over two groups of rows."""
+    """Return the sums over both groups of rows."""
     return ExactSums(*add_pairs(left.totals, left.rests, right.totals, right.rests), left.n_rows + right.n_rows)
 
 
@@ -265,7 +268,10 @@ def _sort_rows(pairs: Pairs, *keys: F64) -> tuple[I64, tuple[I32, F64, I64, int]
 
 
 def sum_pairs_exactly(scores: F64, pairs: Pairs) -> tuple[float, float, float]:
-    """Return loss / K as a pair, and the sum of its terms' magnitudes. scores (n, 2): pairs of numbers."""
+    """Return loss / K as a pair, and the sum of its terms' magnitudes.
+
+    scores (n, 2): the scores as pairs of numbers.
+    """
     order, in_order = _sort_rows(pairs, scores[:, 1], scores[:, 0])
     found: tuple[float, float, float] = _sum_pairs(scores[order], *in_order)
     return found
@@ -274,7 +280,8 @@ def sum_pairs_exactly(scores: F64, pairs: Pairs) -> tuple[float, float, float]:
 def round_sums(loss: float, size: float, n_rows: int, cost: float) -> tuple[float, float]:
     """Return the loss and its error bound.
 
-    loss: the sum of loss / K over n rows. size: the sum of the magnitudes of its terms. cost: K.
+    loss: the loss of n rows, divided by K. size: the sum of the magnitudes of the terms of `loss`. cost: the cost K of
+    a pair.
     """
     loss *= cost
     terms = 8.0 * (n_rows + 64.0)
@@ -282,7 +289,10 @@ def round_sums(loss: float, size: float, n_rows: int, cost: float) -> tuple[floa
 
 
 def measure_pairs_exactly(scores: F64, pairs: Pairs, cost: float) -> tuple[float, float]:
-    """Return the loss and its error bound. scores (n, 2): pairs of numbers; cost: K."""
+    """Return the loss and its error bound.
+
+    scores (n, 2): the scores as pairs of numbers; cost: the cost K of a pair.
+    """
     loss, rest, size = sum_pairs_exactly(scores, pairs)
     return round_sums(loss + rest, size, len(scores), cost)
 
@@ -312,7 +322,7 @@ def _add(tree: F64, at: int, value: float) -> None:
 
 @register_jitable
 def _clear(tree: F64, at: int) -> None:
-    """Reset to zero the entries that a row changed, which is cheaper than all entries if rows are fewer than ranks."""
+    """Reset to zero only the entries that a row changed: this is cheaper if there are fewer rows than ranks."""
     while at < tree.shape[0]:
         tree[at, 0], tree[at, 1] = 0.0, 0.0
         at += at & -at

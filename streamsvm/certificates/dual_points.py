@@ -9,8 +9,8 @@ lambda_t,
 
     c_i = sum_t lambda_t [the margin of row i at that point is below 1],   lambda_t >= 0,   sum_t lambda_t <= 1
 
-where a row that changes sides on the segment is on the side assigned by losses.hinge. In some cuts, some rows have a
-share of their own, from 0 to 1, instead of the 1 or 0 of their side (OfCut). The resulting shares are rounded but
+where losses.hinge determines the side of a row that changes sides on the segment. In some cuts, some rows have an
+individual share from 0 to 1, instead of the 1 or 0 of their side (OfCut). The resulting shares are rounded but
 feasible: they never exceed 1, and the rounded C_i c_i cannot exceed C_i.
 
 A point given by shares may have corrections for some rows, alpha_i = C_i c_i + delta_i. A correction is a pair of
@@ -37,11 +37,11 @@ from streamsvm.numeric.rounding import SMALLEST, UNIT, add_pairs
 from streamsvm.numeric.rows import F64, I64, Flags, Rows, add_rows
 from streamsvm.passes import grows
 
-OWN = ("own_cuts", "own_stops", "own_rows", "own_shares")  # fields of a DualPoint: rows with their own shares
+OWN = ("own_cuts", "own_stops", "own_rows", "own_shares")  # the fields of a DualPoint about rows with individual shares
 
 
 class OfCut(NamedTuple):
-    """The rows with a share of their own in one cut: ascending numbers, and shares, (e,) each."""
+    """The rows with individual shares in one cut: their ascending numbers and their shares, (e,) each."""
 
     rows: I64
     shares: F64
@@ -53,8 +53,8 @@ NONE = OfCut(np.empty(0, np.int64), np.empty(0))
 class Origin(NamedTuple):
     """A cut as the solver adds it to its master problem, and the point at which it was made. Vectors are (width,).
 
-    cut, offset: a_c and b_c; start, end, step: the cut was made at (1 - step) start + step end; own: the rows with a
-    share of their own in the cut.
+    cut, offset: the vector a_c and the number b_c of the cut; start, end, step: the cut was made at (1 - step) start
+    + step end; own: the rows with individual shares in the cut.
     """
 
     cut: F64
@@ -66,7 +66,10 @@ class Origin(NamedTuple):
 
 
 def join_own(parts: Sequence[OfCut]) -> dict[str, Any]:
-    """Return the fields OWN of a DualPoint: the rows of the cuts, concatenated."""
+    """Return the fields OWN of a DualPoint.
+
+    parts: for each cut, the rows with individual shares, which are concatenated.
+    """
     own = [k for k, part in enumerate(parts) if len(part.rows)]
     stops = np.cumsum([len(parts[k].rows) for k in own], dtype=np.int64)
     rows, shares = (np.concatenate(each) for each in zip(NONE, *(parts[k] for k in own), strict=True))
@@ -77,14 +80,14 @@ def join_own(parts: Sequence[OfCut]) -> dict[str, Any]:
 class DualPoint:
     """A dual point, given either by shares of rows or by cuts.
 
-    share (n,): c_i of every row; empty if the point is given by cuts. most: an upper limit of the shares, from 1/2 to
-    1. rows (k,): ascending numbers of the corrected rows; corrections (k, 2): the pairs that make up delta_i. vectors
-    (p, width): weight vectors, with the weight of the constant feature last, if there is one; ends (m, 2): the indices
-    of u_t and v_t in `vectors` for each cut; steps and multipliers (m,).
+    share (n,): the share c_i of every row; empty if the point is given by cuts. most: an upper limit of the shares,
+    from 1/2 to 1. rows (k,): the ascending numbers of the corrected rows; corrections (k, 2): the pairs that make up
+    delta_i. vectors (p, width): the weight vectors, with the weight of the constant feature last, if there is one; ends
+    (m, 2): the indices of u_t and v_t in `vectors` for each cut; steps and multipliers (m,).
 
-    The rows with a share of their own in several cuts are concatenated cut by cut. own_cuts (c,): ascending indices of
-    the cuts that have such rows; own_stops (c,): the end of each cut's rows; own_rows, own_shares (e,): the numbers of
-    the rows, ascending within each cut, and their shares, from 0 to 1.
+    The rows with individual shares are concatenated cut by cut. own_cuts (c,): the ascending indices of the cuts that
+    have such rows; own_stops (c,): the end of each cut's rows; own_rows, own_shares (e,): the numbers of the rows,
+    ascending within each cut, and their shares, from 0 to 1.
     """
 
     share: F64 = grows("n")
@@ -101,7 +104,7 @@ class DualPoint:
     own_shares: F64 = grows("e")
 
     def split_own(self) -> dict[int, OfCut]:
-        """Return the rows of each cut that has rows with their own shares, as views, keyed by the index of the cut."""
+        """Return the rows with individual shares, as views, in a dict by the index of the cut."""
         bounds = pairwise([0, *self.own_stops.tolist()])
         parts = [OfCut(self.own_rows[a:b], self.own_shares[a:b]) for a, b in bounds]
         return dict(zip(self.own_cuts.tolist(), parts, strict=True))
@@ -140,9 +143,9 @@ class DualPoint:
 
 
 def put_own_shares(active: Flags, first: int, point: DualPoint) -> F64:
-    """Return the share of each row in each cut, (n, m): its own share, or else 1 for an active row and 0 for others.
+    """Return the share of each row in each cut, (n, m): its individual share, or else 1 if it is active and 0 if not.
 
-    first: the number of the first of these consecutive rows.
+    first: the number of the first row; the rows are consecutive.
     """
     shares = active.astype(np.float64)
     for cut, (rows, values) in point.split_own().items():
@@ -152,9 +155,10 @@ def put_own_shares(active: Flags, first: int, point: DualPoint) -> F64:
 
 
 def find_active(scores: F64, biases: F64, y: F64, ends: I64, steps: F64) -> Flags:
-    """Return whether each row is active in each cut, (n, m). scores (n, p): without the biases (p,); y (n,): -1 or +1.
+    """Return whether each row is active in each cut, (n, m).
 
-    The decisions match losses.hinge and cutting_plane.line_search to the last bit.
+    scores (n, p): the scores without the biases (p,); y (n,): the labels -1 or +1. The decisions match losses.hinge and
+    cutting_plane.line_search to the last bit.
     """
     margins = y[:, None] * (scores + biases)
     a, b = margins[:, ends[:, 0]], margins[:, ends[:, 1]]
@@ -186,8 +190,8 @@ def limit_corrections(alpha: F64, highest: F64, corrections: F64) -> list[F64]:
 class DualSums:
     """Sums over rows with multipliers alpha_i.
 
-    exact: the sums of alpha_i x_i and of alpha_i, by class. magnitudes (d,): sum_i |alpha_i| |x_ij|. sizes (2,):
-    sum_i |alpha_i|, by class.
+    exact: the sums of alpha_i x_i and of alpha_i, by class. magnitudes (d,): the sums sum_i |alpha_i| |x_ij|. sizes
+    (2,): the sums sum_i |alpha_i|, by class.
 
     A correction counts as a separate term: its magnitude is added, even if the correction is negative.
     """
@@ -210,7 +214,7 @@ def start_dual_sums(n_features: int) -> DualSums:
 
 
 def add_dual_sums(sums: DualSums, rows: Rows, alpha: F64, sizes: F64) -> None:
-    """Add rows; alpha, sizes (n,): their multipliers, and the magnitudes of the multipliers."""
+    """Add rows. alpha, sizes (n,): the multipliers of the rows, and the magnitudes of the multipliers."""
     add_exact_sums(sums.exact, rows, alpha)
     used = np.flatnonzero(sizes)
     add_rows(sums.magnitudes[None, :], absolute(rows.X), used, np.zeros_like(used), sizes[used])
@@ -218,7 +222,7 @@ def add_dual_sums(sums: DualSums, rows: Rows, alpha: F64, sizes: F64) -> None:
 
 
 def combine_dual_sums(left: DualSums, right: DualSums) -> DualSums:
-    """Return the sum over two groups of rows."""
+    """Return the sums over both groups of rows."""
     magnitudes, sizes = left.magnitudes + right.magnitudes, left.sizes + right.sizes
     return DualSums(combine_exact_sums(left.exact, right.exact), magnitudes, sizes)
 
@@ -250,10 +254,10 @@ def bound_by_shares(sums: DualSums, bias_feature: float | None, most_multiple: f
 
 
 def bound_by_coefs(sums: DualSums, total: float, total_error: float, coef_error: float, bias: float = 0.0) -> Bound:
-    """Return the bound proved by sum_i coef_i x_i, with all rows in class 0. total: the sum of all pairs' multipliers.
+    """Return the bound proved by sum_i coef_i x_i, with all rows in class 0.
 
-    coef_error: the error bound of the coefs, as a share of the sizes used in the magnitudes. bias: the constant
-    feature, or 0 for none.
+    total: the sum of the multipliers of all pairs. coef_error: the error bound of the coefs, relative to the sizes that
+    the magnitudes contain. bias: the constant feature, or 0 for none.
     """
     v = sums.exact.totals[0] + sums.exact.rests[0]
     v[-1] *= bias
@@ -262,9 +266,9 @@ def bound_by_coefs(sums: DualSums, total: float, total_error: float, coef_error:
 
 
 def _maximise(total: float, v: F64, lacking: F64, total_error: float = 0.0, most_multiple: float = 1.0) -> Bound:
-    """Return the maximum of t total - t^2 / 2 |v|^2 over 0 <= t <= most_multiple, less its rounding.
+    """Return the maximum of t total - t^2 / 2 |v|^2 over 0 <= t <= most_multiple, less its rounding error.
 
-    lacking: the error bound of v. most_multiple: at most 2.
+    lacking: the error bound of v. most_multiple: the largest feasible multiple, at most 2.
     """
     total, longest = float(total), np.abs(v) + lacking
     square, computed = math.fsum((longest * longest).tolist()) * (1.0 + 8 * UNIT), math.fsum((v * v).tolist())
@@ -276,5 +280,5 @@ def _maximise(total: float, v: F64, lacking: F64, total_error: float = 0.0, most
 
 
 def _choose_multiple(total: float, square: float, most_multiple: float) -> float:
-    """Return the t that gives the best bound."""
+    """Return the multiple t that gives the highest bound."""
     return min(most_multiple, total / square) if square > 0.0 else most_multiple

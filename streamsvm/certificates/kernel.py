@@ -17,8 +17,8 @@ s = sum_i y_i a_i. Then
 
     D - |s| |b*|  bounds the optimum,   |b*| <= max |c_i| + |w*| max sqrt(k_ii),   |w*|^2 <= 2 P
 
-The model may be t w with t slightly above 1. The rows on the margin are then certainly beyond it, so that the error of
-P is not C times the rounding of their scores. If rounding could exceed P(0), then t = 0.
+The model may be t w with t slightly above 1. Rows on the margin are then certainly beyond the margin. Otherwise, the
+rounding of their scores, times C, would be an error of P. If the rounding error of P could exceed P(0), then t = 0.
 
 For Crammer-Singer, with the multipliers alpha_ik = -C_i c_ik for k != y_i, and alpha_iy = C_i s_i (losses.classes),
 
@@ -28,7 +28,8 @@ For Crammer-Singer, with the multipliers alpha_ik = -C_i c_ik for k != y_i, and 
 
 An error of at most e_i in F_ik changes |W|^2 by at most sum_i e_i sum_k |alpha_ik|, and the loss of a row by at most
 2 C_i e_i. In floating point the alpha_ik of a row have a sum r_i that may differ from 0. The nearest dual point differs
-from them by at most 2 |r_i| in each row, so its W is within d = 2 sum_i |r_i| max sqrt(k_ii), and
+from these alpha_ik by at most 2 |r_i| in each row, so the W of that point is within d = 2 sum_i |r_i| max sqrt(k_ii) of
+W, and
 
     D - sum_i |r_i| - |W| d - d^2 / 2      bounds the optimum.
 
@@ -130,8 +131,8 @@ def certify(
 class Proof:
     """P and D with their error bounds, and the model's bias and factor t (`stretch`).
 
-    magnitude: the sum of the magnitudes of the terms of P, which is P if K is positive semidefinite. lost: the error
-    bound of P of the unstretched model if rounding could exceed P(0); otherwise 0.
+    magnitude: the sum of the magnitudes of the terms of P, which is P if K is positive semidefinite. lost: if rounding
+    could exceed P(0), the error bound of P of the unstretched model; otherwise 0.
     """
 
     objective: float
@@ -213,7 +214,7 @@ def _prove_scaled(rows: Multipliers, errors: F64, largest: float, stretch: float
     loss, moved_loss = sum_losses(costs, slack, own)
     loss_error, support = moved_loss + 2 * UNIT * loss, np.flatnonzero(alpha)
     a, sums = alpha[support], (y * f)[support]
-    # corners are measured from the bias; the term of the imbalance allows for the resulting change of the sum
+    # corners are measured from the bias; this changes the sum by up to the term for the imbalance
     gains, farthest = a, 1.0
     if corners is not None:
         gains, farthest = a * (y * (corners - bias))[support], 1.0 + float(np.max(np.abs(corners))) + abs(bias)
@@ -253,7 +254,10 @@ def find_best_bias(y: F64, costs: F64, f: F64, corners: F64 | None = None, slope
 
 
 def choose_corner(corners: F64, costs: F64, before: float, size: float) -> float:
-    """Return the middle of all minimisers. before: the slope before the corners; size: the error of sums of costs."""
+    """Return the middle of all minimisers.
+
+    before: the slope before the first corner; size: the error of sums of costs.
+    """
     order = np.argsort(corners, kind="stable")
     slopes = before + np.cumsum(costs[order])  # the slope after each corner
     first = min(int(np.searchsorted(slopes, -size)), len(order) - 1)
@@ -265,7 +269,7 @@ def choose_corner(corners: F64, costs: F64, before: float, size: float) -> float
 def _find_near(
     corners: F64, costs: F64, low: float, width: float, slope: float, size: float
 ) -> tuple[I64, int, int, float]:
-    """Return the bin of each corner, the first and last bin with a slope from -size to size, and the slope before them.
+    """Return the bin of each corner, the first and last bin with a slope in [-size, size], and the slope before these.
 
     The bins have equal widths and begin at the lowest corner. The slope before that corner is `slope`.
     """
@@ -312,7 +316,7 @@ def prove_classes(share: F64, y: I32, costs: F64, F: F64, errors: F64, largest: 
 # class even after rounding. The bound is computed with rho itself.
 BOUNDARY_SHARE = 1e-9
 LEAST_OFFSET = 1e-300  # the smallest offset of nu-SVC by which multipliers can be divided
-FULL_SHARE = 1e-9  # a sum short of N by at most this share counts as full up to rounding
+FULL_SHARE = 1e-9  # a sum counts as full if it falls short of N by at most this share, which rounding may cause
 
 
 def find_offset(costs: F64, f: F64, total: float) -> float:
@@ -336,7 +340,7 @@ Sums = Sequence[FixedSum]
 
 
 def spread(sums: Sums, values: Sequence[float], n: int) -> F64:
-    """Return for each row the value of the sum it belongs to, (n,)."""
+    """Return for each row the value of its sum, (n,). values: a value for each of the sums."""
     spread_out = np.zeros(n)
     for one, value in zip(sums, values, strict=True):
         spread_out[one.rows] = value
@@ -344,7 +348,10 @@ def spread(sums: Sums, values: Sequence[float], n: int) -> F64:
 
 
 def certify_sums(costs: F64, alpha: F64, g: F64, sums: Sums, offsets: Sequence[float] | None = None) -> Certificate:
-    """Evaluate Q and its bound, ignoring rounding. g: y_i f_i, (n,). If no offsets are given, each rho is optimal."""
+    """Evaluate Q and its bound, ignoring rounding.
+
+    g (n,): the scores y_i f_i. If no offsets are given, the best rho is chosen for each sum.
+    """
     rhos = [one.find_offset(costs, g) for one in sums] if offsets is None else offsets
     rho = spread(sums, rhos, len(g))
     losses, square = costs * np.maximum(rho - g, 0.0), float(alpha @ g)
@@ -372,7 +379,7 @@ def prove_sums(costs: F64, alpha: F64, g: F64, sums: Sums, errors: F64, largest:
     objective_error = _bound_longer(max(value, 0.0) + value_error, left) - _bound_longer(max(value, 0.0), left)
     objective_error = 1.01 * objective_error + 8 * UNIT * (abs(objective) + abs(added))
     is_full = all(abs(sum_exactly(-alpha[one.rows], np.array([one.total]))) <= FULL_SHARE * one.total for one in sums)
-    if is_full and objective - square / 2 > FULL_SHARE * objective:  # use Q before completion
+    if is_full and objective - square / 2 > FULL_SHARE * objective:  # Q before the completion of the sums
         objective, objective_error = square / 2, objective_error + objective - square / 2
     if is_definite:
         dual = _bound_optimum(margin, square)
@@ -407,9 +414,8 @@ def raise_lowest(room: F64, f: F64, lacking: float) -> F64:
 
 
 def _complete(costs: F64, alpha: F64, g: F64, sums: Sums, errors: F64, largest: float) -> tuple[float, float, float]:
-    """Return a bound on the growth of Q when nearly full sums are completed, and the rounding of this bound.
-
-    The third result bounds the growth of |w| if the remaining shortfall of the sums is completed as well.
+    """Return a bound on the growth of Q when nearly full sums are completed, and the rounding error of this bound. The
+    third result bounds the growth of |w| if all other sums are completed as well.
     """
     d, left = np.zeros(len(g)), 0.0
     for one in sums:
@@ -427,7 +433,7 @@ def _complete(costs: F64, alpha: F64, g: F64, sums: Sums, errors: F64, largest: 
 
 
 def _bound_longer(value: float, left: float) -> float:
-    """Return 1/2 (|w| + left)^2, where 1/2 |w|^2 is `value`, which only an indefinite kernel makes negative."""
+    """Return 1/2 (|w| + left)^2. value: 1/2 |w|^2, which is negative only with an indefinite kernel."""
     return value + math.sqrt(max(2 * value, 0.0)) * left + left**2 / 2
 
 
@@ -457,7 +463,7 @@ def certify_nu_tube(y: F64, costs: F64, alpha: F64, f: F64, targets: F64, total:
 def prove_nu_tube(
     y: F64, costs: F64, alpha: F64, f: F64, targets: F64, total: float, errors: F64, largest: float, is_definite: bool
 ) -> Proof:
-    """Return the proof of P and D of nu-SVR; see `certificates.kernel.prove`. total: N."""
+    """Return the proof of P and D of nu-SVR; see `prove`. total: the fixed sum N of the multipliers."""
     bias, width = find_tube(costs, targets - f, total)
     slack = np.abs(targets - f - bias) - width
     own = 1.25 * errors + 4 * UNIT * (np.abs(targets) + np.abs(f) + abs(bias) + width)

@@ -12,7 +12,6 @@ from streamsvm.cli.parser import Arguments, Parser, option, positional, switch
 from streamsvm.data.sources.formats import FORMATS
 from streamsvm.models.exports.formats import FORMATS as EXPORTS
 from streamsvm.solvers.options import MAPS
-from streamsvm.system.docstrings import split_sections
 from streamsvm.system.files import to_local_path
 from streamsvm.system.machine import parse_bytes
 
@@ -415,7 +414,7 @@ def make_parser() -> Parser:
     parser.add_argument("--version", action="version", version=f"streamsvm {streamsvm.__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, arguments in COMMANDS.items():
-        summary, _, description = split_sections(arguments.__doc__)[""].partition("\n")
+        summary, _, description = arguments._summary.partition("\n")
         summary = f"{summary[:1].lower()}{summary[1:].removesuffix('.')}"
         command = commands.add_parser(name, help=summary, description=" ".join(description.split()))
         command.add(arguments)

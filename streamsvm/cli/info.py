@@ -16,7 +16,7 @@ from streamsvm.models.evaluate import evaluate, has_probabilities
 from streamsvm.models.exports.export import to_weights
 from streamsvm.models.model import KernelModel, Model, load
 from streamsvm.numeric.encoding import Encoding, read_encoding
-from streamsvm.numeric.labels import sum_labels
+from streamsvm.numeric.labels import count_labels
 from streamsvm.passes import Progress
 from streamsvm.system import interrupts
 from streamsvm.system.errors import InputError, IntegrityError, list_few, say_count
@@ -77,10 +77,7 @@ def verify(dataset: Dataset) -> dict[str, Any]:
     for index in range(dataset.n_chunks):
         for rows in dataset.tiles(index):
             n_rows += rows.n_rows
-            if rows.y is not None:
-                counts += np.bincount(rows.y, minlength=len(counts))
-            if rows.label_sets is not None:
-                counts += sum_labels(rows.label_sets, len(counts), None).astype(np.int64)
+            count_labels(rows, counts)
         interrupts.check()
     dataset.check_parts()
     if dataset.class_counts is not None and not np.array_equal(counts, dataset.class_counts):

@@ -22,8 +22,8 @@ class UnopenedDataset:
     """A placeholder for a pickled dataset, which is opened on first use. If opening fails, every use raises the error.
 
     Unpickling must neither raise nor wait. The event loop of a Dask worker unpickles a dataset while it receives a
-    message. An error there would close the connection and end the worker, with all results that it holds. A store that
-    does not answer would block the worker. kind: the class of the dataset, which `isinstance` sees.
+    message. An error there would close the connection, end the worker and lose all results that it holds. A store that
+    does not answer would block the worker. kind: the class of the dataset, for `isinstance`.
     """
 
     def __init__(self, kind: type[Dataset], make: Callable[..., Dataset], *facts: Any) -> None:
@@ -46,7 +46,10 @@ class UnopenedDataset:
 
 
 def reopen_dataset(kind: type[Dataset], make: Callable[..., Dataset], *facts: Any) -> Dataset | UnopenedDataset:
-    """Open a pickled dataset by make(*facts). If this fails, or an event loop runs here, return an UnopenedDataset."""
+    """Open a pickled dataset by make(*facts).
+
+    If this fails, or an event loop runs in this thread, return an UnopenedDataset.
+    """
     try:
         asyncio.get_running_loop()
     except RuntimeError:  # no event loop runs in this thread
@@ -65,7 +68,9 @@ def reopen_path(path: str, label: str | None, fingerprint: str, reads_groups: bo
     if dataset.fingerprint != fingerprint:  # rows were appended or deleted meanwhile
         known = dataset.meta.get("fingerprints", [])
         if fingerprint not in known:
-            raise IntegrityError(f"{path}: the dataset was replaced while it was in use")
+            raise IntegrityError(
+                f"{path}: another dataset has replaced this dataset while it was in use; start the command again"
+            )
         dataset = open_edited(path, open_group(path)[1], cache, most=known.index(fingerprint))
     return dataset.read_groups() if reads_groups else dataset
 
@@ -104,12 +109,14 @@ def open_dataset(
     """
     text = str(path).removeprefix("file://")
     if cache is not None and not is_remote(text):
-        raise InputError(f"{path}: is a local path, but --cache only keeps copies of data from an object store")
+        raise InputError(f"{path}: is on a local disk, and --cache only copies data from an object store; omit --cache")
     in_place = is_h5ad(text) and Path(text).is_file()
     group, meta = (open_hdf5(text), {}) if in_place else open_group(text)
     if isinstance(group, Hdf5Group) or not meta:
         if cache is not None:
-            raise InputError(f"{path}: --cache needs a dataset that ingest wrote, whose chunks have checksums")
+            raise InputError(
+                f"{path}: --cache needs a dataset that `ingest` wrote, since its chunks have checksums; omit --cache"
+            )
         return open_anndata(text, group, label, groups)
     for option, given in (("label", label), ("groups", groups)):
         if given is not None:

@@ -20,8 +20,9 @@ T = TypeVar("T")
 class TaskSeconds:
     """The seconds that tasks spend, summed over all threads and workers.
 
-    read: bringing rows into memory as float32, including decoding and waiting. verify: comparing raw chunks with their
-    checksums; compressed chunks are verified while they are read. compute: adding the rows to the totals.
+    read: the time to bring rows into memory as float32, including decoding and waiting. verify: the time to compare raw
+    chunks with their checksums; compressed chunks are verified while they are read. compute: the time to add the rows
+    to the totals.
     """
 
     read: float = 0.0
@@ -29,7 +30,7 @@ class TaskSeconds:
     compute: float = 0.0
 
     def __add__(self, other: TaskSeconds) -> TaskSeconds:
-        """Return the sum of both, part by part."""
+        """Return the sum of two `TaskSeconds`, field by field."""
         return TaskSeconds(self.read + other.read, self.verify + other.verify, self.compute + other.compute)
 
     def as_json(self) -> dict[str, float]:
@@ -54,8 +55,8 @@ class TaskSeconds:
 class Costs:
     """The costs of tasks: bytes read and written, seconds, and the peak memory in bytes by process id.
 
-    report: called with the number of rows of each group of chunks as soon as the group is done. An engine of worker
-    processes calls it every few seconds, with the number of rows added since the last call.
+    report: a function that is called with the number of rows of each group of chunks as soon as the group is done. An
+    engine of worker processes calls it every few seconds, with the number of rows added since the last call.
     """
 
     read_bytes: int = 0
@@ -63,6 +64,10 @@ class Costs:
     peaks: dict[int, int] = field(default_factory=dict)
     seconds: TaskSeconds = field(default_factory=TaskSeconds)
     report: Callable[[int], None] | None = None
+
+    def __add__(self, other: Costs) -> Costs:
+        """Return the sum of both, without `report`."""
+        return Costs().add(self).add(other)
 
     def add(self, other: Costs) -> Costs:
         """Add the costs of other tasks, and return the sum."""
@@ -95,7 +100,7 @@ class Partial:
 class Engine(Protocol):
     """The protocol of engines. Answers have the same bits in every engine, with any number of threads or workers.
 
-    scratch: the folder for spooled rows, or None (engines.local). arithmetic: the kinds of arithmetic that the
+    scratch: the folder for spooled rows, or None (engines.tasks). arithmetic: the kinds of arithmetic that the
     processes use, with that of the driver first (numeric.compilation).
     """
 

@@ -1,15 +1,16 @@
 """The requests of several solvers, answered in one read of the data.
 
 Passes are merged into one: each chunk is read once and added to the totals of every pass. Passes that need the scores
-of weight vectors share one matrix product X W' per tile. Walks through the same chunks in the same order become one
-walk, whose carry is the tuple of their carries. If an `All` sets `in_walk`, its walk also carries out its passes, and
-their sums follow the order of the walk. Rows that several solvers request are read once, and copied for each solver.
-The answer to a question has the same bits as if it were the only question.
+of weight vectors share one matrix product X W' per tile, in which a vector that several passes need occurs once. Walks
+through the same chunks in the same order become one walk, whose carry is the tuple of their carries. If an `All` sets
+`in_walk`, its walk also carries out its passes, and their sums follow the order of the walk. Rows that several solvers
+request are read once, and copied for each solver. The answer to a request has the same bits as if it were the only
+request.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate, pairwise
@@ -18,45 +19,48 @@ from typing import Any
 import numpy as np
 
 from streamsvm.engines.engine import Engine
-from streamsvm.numeric.rows import F64, Rows, compute_scores_of_parts
-from streamsvm.passes import All, Question, RowState, Scan, Take, Walk, WalkStep
+from streamsvm.numeric.rows import F64, I64, Rows, compute_scores_of_parts
+from streamsvm.passes import All, Request, RowState, Scan, Take, Walk, WalkStep
 
 TILE_ROWS = 4096  # in a walk, this number of rows is added to passes at a time
-BLOCK_PASSES = 8  # passes whose scores of a tile are held together: 8 MiB for two features per row, less for more
+BLOCK_SCORES = 16  # scores per row that are held together: 8 MiB a tile for two features per row, less for more
 
 
 @dataclass(frozen=True)
 class MergedScan:
     """A pass within a merged pass.
 
-    shared, by_row, states: its parts of the arrays and states of the merged pass. scores: the number of the block of
-    weight vectors, (passes, k, d), and the position of this pass in the block; None if the pass needs no scores.
+    start, add, combine: the functions of the pass. shared, by_row, states: the slices of the merged pass's arrays and
+    states that belong to this pass. scores: the position of the block of weight vectors among the arrays, and the
+    position of this pass in the block; None if the pass needs no scores.
     """
 
-    scan: Scan
+    start: Callable[[], Any]
+    add: Callable[..., None]
+    combine: Callable[[Any, Any], Any]
     shared: slice
     by_row: slice
     states: slice
     scores: tuple[int, int] | None
 
 
-def answer(engine: Engine, request: Question) -> Any:
+def answer(engine: Engine, request: Request) -> Any:
     """Carry out one request; the requests of an All share a read."""
     return answer_all(engine, [request])[0]
 
 
-def answer_all(engine: Engine, questions: Sequence[Question]) -> list[Any]:
+def answer_all(engine: Engine, requests: Sequence[Request]) -> list[Any]:
     """Carry out several requests, in one read if possible, and return their answers in order."""
-    found = iter(_answer_single(engine, [one for question in questions for one in _split(question)]))
-    return [_collect(question, found) for question in questions]
+    found = iter(_answer_single(engine, [one for request in requests for one in _split(request)]))
+    return [_collect(request, found) for request in requests]
 
 
-def _split(question: Question) -> list[Scan | Take | Walk]:
-    """Return the single requests of a question, in order. A walk that carries passes along replaces these passes."""
-    if not isinstance(question, All):
-        return [question]
-    parts = [part for request in question.requests for part in _split(request)]
-    if not (question.in_walk and _is_shared(parts)):
+def _split(request: Request) -> list[Scan | Take | Walk]:
+    """Return the single requests within a request, in order. A walk that carries passes along replaces these passes."""
+    if not isinstance(request, All):
+        return [request]
+    parts = [part for one in request.requests for part in _split(one)]
+    if not (request.in_walk and _is_shared(parts)):
         return parts
     scans = [part for part in parts if isinstance(part, Scan)]
     assert not any(scan.states for scan in scans)
@@ -68,20 +72,20 @@ def _split(question: Question) -> list[Scan | Take | Walk]:
 
 
 def _is_shared(parts: Sequence[Scan | Take | Walk]) -> bool:
-    """Return whether the requests contain a walk, which reads all rows anyway, and passes that it can carry along."""
+    """Return whether the requests contain a walk, which reads all rows, and passes that it can compute as well."""
     return {Walk, Scan} <= {type(part) for part in parts}
 
 
-def _collect(question: Question, answers: Iterator[Any]) -> Any:
-    """Assemble the next answers in the shape of the question."""
-    if not isinstance(question, All):
+def _collect(request: Request, answers: Iterator[Any]) -> Any:
+    """Assemble the next answers in the shape of the request."""
+    if not isinstance(request, All):
         return next(answers)
-    parts = _split(All(question.requests)) if question.in_walk else []
+    parts = _split(All(request.requests)) if request.in_walk else []
     if _is_shared(parts):
         ((carry, totals),) = next(answers)
         kinds: dict[type, Iterator[Any]] = {Walk: iter([[carry]]), Scan: iter(totals), Take: answers}
         answers = iter([next(kinds[type(part)]) for part in parts])
-    return [_collect(part, answers) for part in question.requests]
+    return [_collect(part, answers) for part in request.requests]
 
 
 def _add_and_step(
@@ -122,8 +126,10 @@ def _answer_alike(engine: Engine, alike: list[Any]) -> list[Any]:
     """Answer requests of one kind: passes, walks in the same order, or takes."""
     match alike[0]:
         case Scan():
-            found = _scan(engine, alike) if len(alike) > 1 else [engine.scan(replace(alike[0], rest=None))]
-            rests = [scan.rest for scan in alike]  # the known totals of the other rows
+            found = (
+                _scan(engine, alike) if len(alike) > 1 else [engine.scan(replace(alike[0], rest=None, weights=None))]
+            )
+            rests = [scan.rest for scan in alike]  # the known totals of the rows outside the subset
             each = zip(alike, found, rests, strict=True)
             return [total if rest is None else scan.combine(total, rest) for scan, total, rest in each]
         case Walk():
@@ -143,14 +149,17 @@ def _take(engine: Engine, takes: Sequence[Take]) -> list[Rows]:
 
 
 def _scan(engine: Engine, scans: Sequence[Scan]) -> list[Any]:
-    """Carry out several passes as one. Its arrays are blocks of weight vectors, all `shared`, `by_row` and states."""
+    """Carry out several passes as one. Its arrays are blocks of weight vectors, and the other arrays of all passes."""
     blocks, scores = _stack_weights(scans, engine.source.n_features)
-    shared = (*blocks, *(value for scan in scans for value in scan.shared))
+    shared = (*(array for block in blocks for array in block), *(value for scan in scans for value in scan.shared))
     by_row = tuple(value for scan in scans for value in scan.by_row)
     n, lengths = len(scans), [len(getattr(scan, name)) for name in ("shared", "by_row", "states") for scan in scans]
-    limits = list(accumulate(lengths, initial=len(blocks)))
+    limits = list(accumulate(lengths, initial=sum(map(len, blocks))))
     own = [slice(*pair) for pair in pairwise(limits)]
-    parts = [MergedScan(scan.bare(), own[k], own[n + k], own[2 * n + k], scores[k]) for k, scan in enumerate(scans)]
+    parts = [
+        MergedScan(scan.start, scan.add, scan.combine, own[k], own[n + k], own[2 * n + k], scores[k])
+        for k, scan in enumerate(scans)
+    ]
     states = tuple(
         _move_altering(state, part.by_row.start - limits[n])
         for part, scan in zip(parts, scans, strict=True)
@@ -164,46 +173,59 @@ def _scan(engine: Engine, scans: Sequence[Scan]) -> list[Any]:
 
 
 def _move_altering(state: RowState, places: int) -> RowState:
-    """Return a row state for a merged pass, whose `by_row` has `places` other arrays before the state's own ones."""
+    """Return a row state for a merged pass whose `by_row` has `places` other arrays before those of this state."""
     return replace(state, altering=(state.altering[0] + places, state.altering[1] + places))
 
 
-def _stack_weights(scans: Sequence[Scan], d: int) -> tuple[list[F64], list[tuple[int, int] | None]]:
-    """Return blocks of weight vectors, (passes, k, d), and for each pass its block and position, or None."""
+Block = tuple[F64, I64, I64]  # weight vectors, and which of them each pass uses (rows.compute_scores_of_parts)
+BLOCK_ARRAYS = 3
+
+
+def _stack_weights(scans: Sequence[Scan], d: int) -> tuple[list[Block], list[tuple[int, int] | None]]:
+    """Return blocks of different weight vectors, and for each pass `MergedScan.scores`."""
     blocks: list[list[F64]] = []
     places: list[tuple[int, int] | None] = []
     for scan in scans:
-        if scan.scored is None:
+        if scan.weights is None:
             places.append(None)
             continue
-        weights = scan.shared[scan.scored][:, :d]
-        if not blocks or len(blocks[-1]) == BLOCK_PASSES or len(blocks[-1][0]) != len(weights):
+        if not blocks or sum(map(len, blocks[-1])) + len(scan.weights) > BLOCK_SCORES:
             blocks.append([])
-        places.append((len(blocks) - 1, len(blocks[-1])))
-        blocks[-1].append(weights)
-    return [np.stack(block) for block in blocks], places
+        places.append((BLOCK_ARRAYS * (len(blocks) - 1), len(blocks[-1])))
+        blocks[-1].append(np.ascontiguousarray(scan.weights[:, :d]))
+    return [_share_weights(block) for block in blocks], places
+
+
+def _share_weights(block: list[F64]) -> Block:
+    """Return the different vectors of a block, in the order of their first use."""
+    every = np.concatenate(block)
+    known: dict[bytes, int] = {}
+    columns = np.array([known.setdefault(w.tobytes(), len(known)) for w in every])
+    _, first = np.unique(columns, return_index=True)
+    return every[first], columns, np.array([0, *accumulate(map(len, block))])
 
 
 def _start(parts: Sequence[MergedScan]) -> list[Any]:
-    return [part.scan.start() for part in parts]
+    return [part.start() for part in parts]
 
 
 def _add(parts: Sequence[MergedScan], totals: list[Any], rows: Rows, *arrays: Any) -> None:
     """Add a tile to the totals of every pass. The first pass of each block computes the scores for the whole block."""
-    block_scores, block = np.empty((0, 0, 0)), None
+    block_scores: list[F64] = []
+    block = -1
     for part, own_totals in zip(parts, totals, strict=True):
         own_scores = None
         if part.scores is not None:
             if part.scores[0] != block:
                 block = part.scores[0]
-                block_scores = compute_scores_of_parts(rows.X, arrays[block])
+                block_scores = compute_scores_of_parts(rows.X, *arrays[block : block + BLOCK_ARRAYS])
             own_scores = block_scores[part.scores[1]]
         own = (*arrays[part.shared], *arrays[part.by_row], *arrays[part.states])
-        part.scan.add(own_totals, replace(rows, scores=own_scores), *own)
+        part.add(own_totals, replace(rows, scores=own_scores), *own)
 
 
 def _combine(parts: Sequence[MergedScan], left: list[Any], right: list[Any]) -> list[Any]:
-    return [part.scan.combine(a, b) for part, a, b in zip(parts, left, right, strict=True)]
+    return [part.combine(a, b) for part, a, b in zip(parts, left, right, strict=True)]
 
 
 def _walk(engine: Engine, walks: Sequence[Walk]) -> list[Any]:

@@ -34,8 +34,8 @@ from streamsvm.system.machine import (
     resident_bytes,
 )
 
-VARYING_BYTES = 1 << 20  # the memory of interpreter and libraries varies by this much between processes
-SLACK_BYTES = 48 << 20  # garbage between two collections, the stacks of threads, messages in flight
+VARYING_BYTES = 1 << 20  # the memory of interpreter and libraries may differ by this much between two processes
+SLACK_BYTES = 48 << 20  # memory for garbage between two collections, the stacks of threads, and messages in flight
 REMEDY = "use fewer --threads (n_jobs=... in Python), or ingest with a smaller --chunk-bytes"
 
 
@@ -89,8 +89,8 @@ def plan_memory(
 
     A task that combines two totals holds three: both totals and their sum. The message of a refusal names the options
     to change (`remedy`) and a sufficient budget. This budget includes `varying_bytes`, because the need of the process
-    is not known exactly. process: its name in the message. base_bytes: the memory that it already holds, including the
-    user's own data.
+    is not known exactly. process: the name of the process in the message. base_bytes: the memory that the process
+    already holds, including the user's own data.
     """
     parts = {
         "interpreter and libraries": base_bytes,
@@ -101,7 +101,7 @@ def plan_memory(
     needed, refusal = sum(parts.values()), None
     if needed > budget_bytes:
         others = needed - threads * (stream_bytes + 3 * totals_bytes)
-        helps = remedy != REMEDY or others < budget_bytes  # the other parts alone may exceed the budget
+        helps = remedy != REMEDY or others < budget_bytes  # else fewer threads are not enough
         ways = f", {remedy}" if helps else ""
         _, *listed = [f"{name} {format_bytes(value)}" for name, value in parts.items()]
         holds = f"{process} already holds {format_bytes(base_bytes)}: interpreter, libraries and your own data"
@@ -114,10 +114,10 @@ def plan_memory(
     return MemoryPlan(budget_bytes, parts, min(budget_bytes - needed, int(data_bytes * 1.05) + (1 << 20)), refusal)
 
 
-PARTS_BY_ROW = 3  # per-row arrays in a worker: its own part, packed and unpacked, and the part of a lost worker
-SHARES_OF_STATES = 2  # row states in a worker: its own part, and an equal part taken over from lost workers
+PARTS_BY_ROW = 3  # copies of per-row arrays in a worker: its part, packed and unpacked, and the part of a lost worker
+SHARES_OF_STATES = 2  # shares of the row states in a worker: its own, and an equal one taken over from lost workers
 UNKNOWN_BYTES = 32 << 20  # the libraries of a worker take at most this much more memory than in the driver
-IN_MESSAGES = 4  # totals in transit to and from a worker, packed and unpacked
+IN_MESSAGES = 4  # copies of the totals in transit to and from a worker, packed and unpacked
 Opened = tuple[Engine, MemoryPlan]
 
 
@@ -139,9 +139,9 @@ def open_engine(
 
     A client, a scheduler or a number of workers selects a cluster; otherwise the engine runs threads. options: only
     memory, threads, workers and scheduler have an effect. memory(threads): the memory that a process with that many
-    threads needs in addition to the chunks. load: loads the kernels; each worker calls it before its first task. Raises
-    MemoryBudgetError before anything is started or read; its message ends with `remedy`. Raises InputError for an
-    unusable scheduler.
+    threads needs in addition to the chunks. load: a function that loads the kernels; each worker calls it before its
+    first task. Raises MemoryBudgetError before anything is started or read; its message ends with `remedy`. Raises
+    InputError for an unusable scheduler.
     """
     give_back_freed_arrays()
     budget_bytes = default_budget_bytes() if options.memory_bytes is None else options.memory_bytes
@@ -165,7 +165,7 @@ def open_engine(
 
 @dataclass(frozen=True)
 class Planner:
-    """Memory plans for the processes that carry out passes over a source. memory, remedy: see `open_engine`."""
+    """A planner of memory for the processes that carry out passes over a source. memory, remedy: see `open_engine`."""
 
     source: RowSource
     memory: Callable[[int], MemoryNeed]
@@ -206,7 +206,10 @@ class Planner:
         varying_bytes: int = VARYING_BYTES,
         hands_over: bool = False,
     ) -> MemoryPlan:
-        """Plan the memory of a worker. hands_over: whether tasks hand totals to the driver during a pass."""
+        """Plan the memory of a worker. hands_over: whether tasks hand totals to the driver during a pass.
+
+        n_workers: the number of workers, which share the chunks and row states.
+        """
         need, source = self.memory(threads), self.source
         held = need.totals_bytes * (count_waiting(self.n_groups, threads, hands_over) + IN_MESSAGES)
         held += JOIN_BYTES if need.totals_bytes and find_fan_in(self.n_groups, need.totals_bytes) > 2 else 0

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from streamsvm.numeric.rows import F64, Rows, make_writable
+from streamsvm.numeric.rows import F64, Rows, make_all_writable
 from streamsvm.passes import RowState
 
 BLOCK_ROWS = 1 << 14  # tiles without features are joined into blocks of this many rows, since each call costs time
@@ -63,18 +63,18 @@ class TileStates:
         return found
 
     def find(self, states: Sequence[RowState], first: int) -> list[TileState | None]:
-        """Return, for each state, the numbers of the tile that begins at row `first`; None for numbers not kept."""
+        """Return, for each state, the numbers of the tile that begins at row `first`, or None if not in memory."""
         with self.lock:
             return [self.tiles.get(state.name, {}).get(first) for state in states]
 
     def catch_up(self, state: RowState, kept: TileState | None, rows: Rows, altering: Sequence[np.ndarray]) -> F64:
-        """Apply the missing changes to the numbers of a tile, keep the numbers, and return them.
+        """Apply the missing changes to the numbers of a tile, store the new numbers, and return them.
 
-        kept: the numbers so far, if any. altering: the slices of the `altering` arrays for these rows.
+        kept: the numbers found in memory, if any. altering: the slices of the `altering` arrays for these rows.
         """
         seen, numbers = (0, None) if kept is None or kept.changes > len(state.changes) else kept
         for change in state.changes[seen:]:
-            given = [make_writable(value) for value in change.given]
+            given = make_all_writable(change.given)
             numbers = change.apply(numbers, rows, *given, *(altering if change.of_features else ()))
         assert numbers is not None
         if seen < len(state.changes):

@@ -18,7 +18,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from streamsvm.data.open import open_dataset
-from streamsvm.data.rows.source import RowSource, SourceRows
+from streamsvm.data.rows.source import RowSource
 from streamsvm.data.sources import arrays
 from streamsvm.data.sources.dask_collections import require_usable
 from streamsvm.data.sources.in_memory import ArrayDataset, list_texts
@@ -30,6 +30,7 @@ from streamsvm.ingestion.ingest import IngestOptions
 from streamsvm.ingestion.readers import ingest
 from streamsvm.models.calibration import CALIBRATIONS
 from streamsvm.numeric.rows import I64, U8, CsrRows
+from streamsvm.numeric.stored_types import look_at_features
 from streamsvm.options import require_weights
 from streamsvm.problems.ranking import RANK
 from streamsvm.system import deadline
@@ -259,7 +260,7 @@ def validate(estimator: Any, X: Any, y: Any = "no_validation", *, reset: bool) -
     rows = csr_array(rows) if issparse(rows) else rows
     if reset and estimator._choose_dtype(rows.shape[0]) == np.float32:
         names = tuple(getattr(estimator, "feature_names_in_", ()))
-        checks.look_at_features(SourceRows(rows, feature_names=names), IngestOptions(), "X")
+        look_at_features(rows, names, False, "X")
     return (rows, *rest) if rest else rows
 
 

@@ -22,10 +22,12 @@ from streamsvm.data.store import edits
 from streamsvm.data.store.dataset import Dataset
 from streamsvm.data.store.destination import new_folder
 from streamsvm.data.store.manifest import APPENDED, APPENDS_TO, DELETED, DELETES_FROM, NUMBERS
-from streamsvm.data.tables.checks import recall_anchor, show_text, to_groups
+from streamsvm.data.tables.checks import show_text, to_groups
 from streamsvm.ingestion.ingest import IngestOptions, Report, Survey, check_options, set_aside, write_rows
-from streamsvm.ingestion.write import DatasetWriter, Shape, count_classes
+from streamsvm.ingestion.write import DatasetWriter, Shape
+from streamsvm.numeric.labels import count_labels
 from streamsvm.numeric.rows import I64, CsrRows, Rows
+from streamsvm.numeric.stored_types import recall_anchor
 from streamsvm.system import interrupts
 from streamsvm.system.errors import InputError, say_count
 from streamsvm.system.files import Lock, to_local_path
@@ -222,7 +224,7 @@ def _count_items(dataset: Dataset, numbers: I64) -> int:
     for rows in _take(dataset, numbers):
         X = rows.X
         n_items += len(X.data) if isinstance(X, CsrRows) else int(np.count_nonzero(np.not_equal(X, zero)))
-        count_classes(rows, counts)
+        count_labels(rows, counts)
     left = dataset.class_counts
     if left is not None and dataset.classes is not None and not dataset.has_label_sets and (left - counts).min() < 1:
         label = dataset.classes.tolist()[int((left - counts).argmin())]

@@ -27,17 +27,20 @@ from streamsvm.data.store.dataset import Dataset
 from streamsvm.data.store.destination import Upload, open_destination
 from streamsvm.data.store.layouts import check_targets
 from streamsvm.data.store.manifest import ENCODING, LABEL_COLUMN, QID_COLUMN
-from streamsvm.data.tables.checks import look_at_features, parse_number, round_features, show_text
+from streamsvm.data.tables.checks import parse_number, show_text
 from streamsvm.ingestion.segments import Spill, SpilledRows
 from streamsvm.ingestion.write import CODECS, DatasetWriter, Shape
+from streamsvm.numeric import stored_types
 from streamsvm.numeric.encoding import Encoding
 from streamsvm.numeric.rows import CsrRows, Matrix, Rows, count_nonzeros, drop_zeros, permute_rows, permute_to_dense
-from streamsvm.numeric.stored_types import KINDS, STORED_AS, FeatureStatistics, Scaling, load_widening, narrow, widen
+from streamsvm.numeric.stored_types import KINDS, STORED_AS, FeatureStatistics, Scaling
 from streamsvm.system import interrupts
 from streamsvm.system.errors import InputError, NeedsOptionError
 from streamsvm.system.machine import default_threads
 
 LOGGER = logging.getLogger("streamsvm")
+Coder = Callable[[npt.NDArray[np.float64]], npt.NDArray[np.int32]]
+MOVING = ("standard", "minmax")  # scalings that subtract an offset from the features
 MANY_CLASSES, FEW_ROWS = 100, 10  # more classes, with fewer rows each, are probably numbers or names
 
 
@@ -47,7 +50,7 @@ class Survey:
 
     name: the name of the rows in messages. options: the options of the dataset. n_items: the number of stored values of
     sparse rows, or of non-zeros of dense rows. texts: a provisional code for each text label. anchor (d,): the value
-    that is subtracted from each feature before statistics are computed (see data.tables.checks); None: nothing is
+    that is subtracted from each feature before statistics are computed (see numeric.stored_types); None: nothing is
     subtracted. The first rows determine the anchor. If later sparse rows have more features, zeros are appended to it.
     """
 
@@ -65,10 +68,15 @@ class Survey:
     encoding: Encoding | None = None
     anchor: npt.NDArray[np.float64] | None = None
 
+    def choose_anchor(self, rows: SourceRows) -> None:
+        """Choose the anchor, given the first rows."""
+        may_move = self.options.scale in MOVING and self.options.layout != "sparse"
+        self.anchor = stored_types.look_at_features(rows.X, rows.feature_names, may_move, self.name, self.anchor)
+
     def add(self, rows: SourceRows) -> tuple[Matrix, dict[str, Any]]:
         """Add rows to the survey, and return the features and vectors in the form in which they are spooled."""
         self._grow(rows.X.shape[1])
-        X = round_features(rows.X, self.anchor)
+        X = stored_types.round_features(rows.X, self.anchor)
         found: dict[str, Any] = {name: getattr(rows, name) for name in ("sample_weight", "qid", "groups")}
         vectors = {name: values for name, values in found.items() if values is not None}
         if not self.options.regression:
@@ -82,7 +90,10 @@ class Survey:
             if rows.labels.dtype.kind != "f":
                 i = next((i for i, label in enumerate(rows.labels) if parse_number(label) is None), 0)
                 shown, at = show_text(rows.labels[i]), self.n_rows + i + 1
-                raise InputError(f"{self.name}: the label {shown!r} of row {at:,} is text; a target must be a number")
+                raise InputError(
+                    f"{self.name}: the label {shown!r} of row {at:,} is text; a target must be a number: correct it, "
+                    "or omit --regression"
+                )
             check_targets(rows.labels, self.name)
             vectors["target"] = rows.labels
         elif rows.labels is not None:
@@ -115,12 +126,18 @@ class Survey:
 
     def _set_fields(self, fields: set[str]) -> None:
         if self.n_rows and fields != self.fields:
-            raise InputError(f"{self.name}: only some rows have {', '.join(sorted(fields ^ self.fields))}")
+            raise InputError(
+                f"{self.name}: only some rows have {', '.join(sorted(fields ^ self.fields))}; give it for all rows or "
+                "for none"
+            )
         self.fields = fields
 
     def _check_labels(self) -> None:
         if self.labels and self.texts:
-            raise InputError(f"{self.name}: some labels are numbers, and others are text")
+            raise InputError(
+                f"{self.name}: some labels are numbers, and others are text; `--text COLUMN` reads all labels of a "
+                "table as text"
+            )
         if len(self.labels) > MOST_CLASSES or len(self.texts) > MOST_CLASSES:
             expected = f"at most {MOST_CLASSES:,} different labels are possible"
             raise NeedsOptionError(f"{self.name}: {expected}; use --regression (regression=True) to predict numbers")
@@ -137,7 +154,7 @@ class Survey:
         if isinstance(X, CsrRows):
             n_items, longest = len(X.data), int(np.diff(X.indptr).max(initial=0))
         else:
-            stored = X if self.anchor is None else round_features(raw, None)
+            stored = X if self.anchor is None else stored_types.round_features(raw, None)
             n_items, longest = count_nonzeros(np.require(stored, requirements=("C", "W")))
         self.n_items += n_items
         self.longest_row = max(self.longest_row, longest)
@@ -160,13 +177,14 @@ class Survey:
         is_whole = len(values) and np.all(values == np.floor(values)) and np.abs(values).max() < 2**53
         return values.astype(np.int64) if is_whole else values
 
-    def codes(self, labels: npt.NDArray[np.float64]) -> npt.NDArray[np.int32]:
-        """Return the codes of spooled labels: their positions in `classes`."""
+    def make_coder(self) -> Coder:
+        """Return a function from the spooled labels of some rows to their codes: their positions in `classes`."""
         if self.texts:
             rank = np.empty(len(self.texts), np.int32)
             rank[[self.texts[text] for text in sorted(self.texts)]] = np.arange(len(self.texts))
-            return rank[labels.astype(np.int64)]
-        return np.searchsorted(np.array(sorted(self.labels)), labels).astype(np.int32)
+            return lambda labels: rank[labels.astype(np.int64)]
+        known = np.array(sorted(self.labels))
+        return lambda labels: np.searchsorted(known, labels).astype(np.int32)
 
 
 def check_survey(survey: Survey) -> None:
@@ -174,7 +192,9 @@ def check_survey(survey: Survey) -> None:
     name, classes = survey.name, survey.classes()
     if "label_sets" in survey.fields:
         if classes is None or len(classes) < 2:
-            raise InputError(f"{name}: at least two different labels are needed")
+            raise InputError(
+                f"{name}: the label sets contain fewer than two different labels, but at least two are needed"
+            )
     elif survey.options.needs_two_classes and classes is not None and len(classes) < 2:
         raise NeedsOptionError(
             f"{name}: every row has the label {classes[0]}, but at least two classes are needed; for --task one-class, "
@@ -268,12 +288,12 @@ def check_options(options: IngestOptions) -> None:
 
 
 def prepare_rows(
-    rows: SpilledRows, mine: npt.NDArray[np.int64], survey: Survey, shape: Shape, scaling: Scaling | None
+    rows: SpilledRows, mine: npt.NDArray[np.int64], survey: Survey, code: Coder, shape: Shape, scaling: Scaling | None
 ) -> Rows:
-    """Return some rows of a run as they are written: permuted, dense or sparse, scaled, and with class codes.
+    """Return rows of a run in their final form: permuted, dense or sparse, scaled, and with class codes.
 
-    mine: the numbers of these rows in the run, in the order in which they are written. Raises InputError for values
-    that are not exact in the stored type; its message begins with the name of the rows.
+    mine: the numbers of these rows in the run, in the order in which they are written. code: from `Survey.make_coder`.
+    Raises InputError for values that are not exact in the stored type; its message begins with the name of the rows.
     """
     if scaling is not None and survey.anchor is not None:
         scaling = replace(scaling, offset=scaling.offset - survey.anchor)
@@ -282,14 +302,14 @@ def prepare_rows(
         X = _narrow(X, shape.dtype, survey.name)
     vectors = {name: values[mine] for name, values in rows.vectors.items()}
     if "label" in vectors:
-        vectors["y"] = survey.codes(vectors.pop("label"))
+        vectors["y"] = code(vectors.pop("label"))
     if "label_sets" in vectors:
         vectors["label_sets"] = vectors["label_sets"].to_bits(survey.classes())
     return Rows(0, X, **vectors)
 
 
 def _lay_out(X: Matrix, mine: npt.NDArray[np.int64], survey: Survey, sparse: bool) -> Matrix:
-    """Return the rows of X with the numbers `mine` in the layout of the dataset, sparse or dense."""
+    """Return the rows of X with the numbers `mine`, as sparse or dense rows."""
     if isinstance(X, CsrRows) and not sparse:
         return permute_to_dense(X, mine, survey.n_features, 0.0 if survey.anchor is None else -survey.anchor)
     X = permute_rows(X, mine)
@@ -309,9 +329,9 @@ def _scale(X: Matrix, scaling: Scaling | None) -> Matrix:
 
 def _narrow(X: Any, dtype: str, name: str) -> Any:
     """Convert rows to the stored type. Raises InputError with an example if a value is not exact in this type."""
-    load_widening(dtype)
-    stored, wide = narrow(X, dtype), np.empty(X.shape, np.float32)
-    widen(stored, wide)
+    stored_types.load_widening(dtype)
+    stored, wide = stored_types.narrow(X, dtype), np.empty(X.shape, np.float32)
+    stored_types.widen(stored, wide)
     bad = wide != X
     if bad.any():
         i, j = divmod(int(np.argmax(bad)), X.shape[1])
@@ -377,7 +397,7 @@ def set_aside(pieces: Iterator[SourceRows], folder: Path, survey: Survey, expect
     with closing(pieces) if isinstance(pieces, Generator) else nullcontext():  # readers hold files and threads
         for rows in pieces:
             if spill is None:
-                survey.anchor = look_at_features(rows, survey.options, survey.name, survey.anchor)
+                survey.choose_anchor(rows)
                 spill = Spill(folder, None if rows.qid is not None else survey.options.shuffle, expected_bytes)
             spill.add(*survey.add(rows))
             report(survey.n_rows)
@@ -401,8 +421,8 @@ def write_rows(
     since the dataset has it already.
     """
     shape, fields = find_shape(survey, spill.dense_features is not None, scaling)
-    prepare, part_rows = partial(prepare_rows, survey=survey, shape=shape, scaling=scaling), count_part_rows(shape)
-    options, threads = survey.options, min(default_threads(), MOST_THREADS)
+    prepare = partial(prepare_rows, survey=survey, code=survey.make_coder(), shape=shape, scaling=scaling)
+    options, threads, part_rows = survey.options, min(default_threads(), MOST_THREADS), count_part_rows(shape)
     with ThreadPoolExecutor(1) as storing, ThreadPoolExecutor(threads) as preparing:
         writer = DatasetWriter(folder, shape, fields, options.chunk_bytes, options.codec, storing, options.shard_bytes)
         for run in range(len(spill.run_bytes)):
@@ -420,7 +440,7 @@ def find_shape(survey: Survey, is_dense: bool, scaling: Scaling | None) -> tuple
     """Return the shape of the dataset and the names of its vectors. is_dense: whether the source has dense rows."""
     name, options = survey.name, survey.options
     if not survey.n_items:
-        raise InputError(f"{name}: every feature of every row is zero")
+        raise InputError(f"{name}: every feature of every row is zero, so there is nothing to learn from")
     sparse = options.layout == "sparse"
     if options.layout is None:
         sparse = not is_dense and survey.n_items < DENSE_FROM * survey.n_rows * survey.n_features

@@ -34,7 +34,6 @@ from streamsvm.data.sources.parsing import ROWS, compile_parser
 from streamsvm.data.store.dataset import Dataset
 from streamsvm.data.store.destination import Upload, open_destination, remove_unfinished
 from streamsvm.data.store.shared_files import SPILL_FOLDER, IngestRecord, SharedFolder, SharedScratch, pack_record
-from streamsvm.data.tables.checks import look_at_features
 from streamsvm.data.tables.columns import Columns, find_folders, show_name
 from streamsvm.data.tables.encoder import TableEncoder, encode_features, rank_categories, sort_categories
 from streamsvm.engines.cluster.engine import map_on_workers
@@ -103,9 +102,10 @@ FREE = ("overwrite", "append")  # options that do not affect the bytes of the da
 
 
 def describe_ingest(paths: list[str], columns: Columns, options: IngestOptions, shuffle: tuple[Any, ...]) -> Any:
-    """Return the facts in which two ingests must agree if one resumes the other. InputError for a missing file.
+    """Return the facts about an ingest that must be the same if another ingest resumes it.
 
-    shuffle: the format of the files, the seed of the shuffle, and its number of runs, which depends on the file sizes.
+    Raises InputError for a missing file. shuffle: the format of the files, the seed of the shuffle, and its number of
+    runs, which depends on the file sizes.
     """
     about = {
         "sources": [[path, *_find_state(path)] for path in paths],
@@ -213,7 +213,7 @@ def ingest_on_workers(
         For bad input, with file, line, column and reason. Nothing is left at the destination, with one exception: the
         remains of a killed ingest stay there if a file has changed since.
     MemoryBudgetError
-        If a worker needs more memory than it may hold.
+        If a worker would need more memory than `memory_bytes`.
     ConnectionError
         If the cluster is lost. Finished work stays at the destination, and `resume` can use it.
     """
@@ -275,8 +275,9 @@ def _read(
     if encoding is not None and encoder is not None:
         codes = sort_categories(piece.X, rank_categories(encoder.known, encoding))
         piece = replace(piece, X=encode_features(codes, encoding), feature_names=encoding.feature_names)
-    source = replace(source, anchor=look_at_features(piece, source.options, source.name))
-    survey = Survey(source.name, source.options, FeatureStatistics.start(), anchor=source.anchor)
+    survey = Survey(source.name, source.options, FeatureStatistics.start())
+    survey.choose_anchor(piece)
+    source = replace(source, anchor=survey.anchor)
     written = _spool(map_tasks, source, stretches, survey, report)
     if encoding is not None:
         survey.feature_names = encoding.feature_names

@@ -429,7 +429,7 @@ def open_codes(
 
 
 def open_frame(frame: Any, vectors: Mapping[str, Any], columns: Columns) -> Iterator[SourceRows]:
-    """Return the encoded rows of a frame. vectors: labels and other vectors by role; None if not given."""
+    """Return the encoded rows of a frame. vectors: the labels and other vectors by role; None if not given."""
     given = {role: values for role, values in vectors.items() if values is not None}
     named: dict[str, Any] = {role: f"({role})" for role in given}
     roles = replace(columns, **named, require_label=columns.label is not None)

@@ -68,7 +68,7 @@ def _list_arrays(X: Matrix) -> dict[str, npt.NDArray[Any]]:
 
 
 def _make_rows(arrays: dict[str, Any]) -> SpilledRows:
-    """Return spooled rows. arrays: their vectors, and the arrays of `_list_arrays`."""
+    """Return spooled rows. arrays: the vectors of the rows, and the arrays that `_list_arrays` returns."""
     if "X" in arrays:
         return SpilledRows(arrays.pop("X"), arrays)
     indptr = np.concatenate(([0], np.cumsum(arrays.pop("counts")))).astype(np.int64)
@@ -286,7 +286,9 @@ class Segment:
         payload, stored = part[:-CRC_BYTES], part[-CRC_BYTES:].tobytes()
         checksum = google_crc32c.extend(self.start_checksum(at), payload)
         if checksum.to_bytes(CRC_BYTES, "little") != stored:
-            raise IntegrityError(f"{place}: the rows of run {at} are damaged (their checksum is wrong)")
+            raise IntegrityError(
+                f"{place}: the rows of run {at} are damaged (their checksum is wrong); start the ingest again"
+            )
         return payload
 
 
@@ -474,7 +476,7 @@ def _regroup(map_tasks: MapTasks, scratch: SharedScratch, runs: list[Run], count
 
 
 def _list_parts(scratch: SharedScratch, written: list[Segments], number: int) -> list[Run]:
-    """Return the runs in rewritten segments. number: makes the name of their listing unique."""
+    """Return the runs in rewritten segments. number: a number that makes the name of their listing unique."""
     if not written:
         return []
     begins = np.cumsum([0, *(len(one.segments) for one in written)]).tolist()
@@ -491,8 +493,8 @@ def _read_listing(scratch: SharedScratch, listing: str) -> list[Segment]:
 def scatter_runs(runs: Sequence[Run], writer: SegmentWriter, split: tuple[int, int, int] | None = None) -> Segments:
     """Copy consecutive runs, all in the same segments, to the runs of a writer, in order.
 
-    split: given if a single run is scattered over the runs of the writer: the seed, the index of the run, and its size
-    in bytes.
+    split: if a single run is scattered over the runs of the writer, the seed, the index of the run, and its size in
+    bytes; else None.
     """
     segments, drawn, at = _read_listing(writer.scratch, runs[0].listing)[runs[0].begin : runs[0].end], None, 0
     if split is not None:

@@ -180,7 +180,7 @@ def _read_blocks(stretch: Stretch) -> Iterator[Any]:
             for k, (start, end) in enumerate(pairwise(stretch.starts), 2):
                 content = bytearray(text.read_bytes(file, end - start))
                 if len(content) < end - start:
-                    raise InputError(f"{stretch.path}: the file was truncated while it was read")
+                    raise InputError(f"{stretch.path}: the file was truncated while it was read; ingest it again")
                 ends = stretch.ends and k == len(stretch.starts)
                 content += b"\n" * (ends or stretch.layout is not None)
                 if stretch.layout is None:
@@ -237,7 +237,7 @@ class Source:
         Whether codes have been spooled, because the encoding depends on all rows. The encoding is then a record among
         the scratch files.
     anchor : ndarray or None
-        The value that is subtracted from each feature until rows are scaled (see data.tables.checks).
+        The value that is subtracted from each feature until rows are scaled (see numeric.stored_types).
     """
 
     name: str
@@ -352,7 +352,10 @@ def _read_codes(scratch: SharedScratch, name: str, coded: CodedStretch) -> Itera
 
 @dataclass(frozen=True)
 class SpooledStretch:
-    """The result of spooling the rows of a stretch. statistics: those of each piece, if features are scaled."""
+    """The result of spooling the rows of a stretch.
+
+    statistics: the statistics of each piece, if features are scaled.
+    """
 
     survey: Survey
     segments: Segments
@@ -363,9 +366,8 @@ class SpooledStretch:
 def spool_stretch(source: Source, stretch: Stretch, number: int, n_before: int) -> SpooledStretch:
     """Spool the rows of a stretch.
 
-    number: the number of the stretch. n_before: the number of pieces in all earlier stretches.
-
-    Raises InputError for bad rows, and if the scratch folder does not exist.
+    number: the number of the stretch. n_before: the number of pieces in all earlier stretches. Raises InputError for
+    bad rows, and if the scratch folder does not exist.
     """
     name, scratch = f"{number}-{n_before}", source.scratch  # n_before determines the runs of the rows
     work = partial(_spool, source, _read(source, stretch, number), name, n_before)
@@ -427,14 +429,14 @@ def _check_range(plan: Plan, written: write.RangeWritten) -> None:
 def _write_range(plan: Plan, runs: Sequence[tuple[int, Run]], row: int, item: int) -> write.RangeWritten:
     n_rows, n_items = (sum(getattr(run, name) for _, run in runs) for name in ("n_rows", "n_items"))
     with ThreadPoolExecutor(WRITERS) as pool:
-        scratch = plan.source.scratch
+        scratch, code = plan.source.scratch, plan.survey.make_coder()
         limits = (row, row + n_rows), (item, item + n_items)
         writer = write.RangeWriter(plan.arrays, *limits, pool, scratch, plan.shape.n_classes)
         read = segments.read_runs(scratch, [run for _, run in runs], plan.survey.texts)
         for (number, run), rows in zip(runs, read, strict=True):
             order, step = segments.draw_order(plan.source.seed, number, run.n_rows), count_part_rows(plan.shape)
             for mine in np.split(order, range(step, run.n_rows, step)):
-                writer.append(prepare_rows(rows, mine, plan.survey, plan.shape, plan.scaling))
+                writer.append(prepare_rows(rows, mine, plan.survey, code, plan.shape, plan.scaling))
         return writer.finish()
 
 

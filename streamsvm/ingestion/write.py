@@ -33,7 +33,7 @@ from streamsvm.data.store.layouts import VECTORS
 from streamsvm.data.store.manifest import ATTRIBUTE, PARTS, Meta, choose_format, make_fingerprint
 from streamsvm.data.store.shared_files import SharedFolder, SharedScratch, read_ranges
 from streamsvm.data.store.zarr_arrays import describe_array
-from streamsvm.numeric.labels import count_bytes, sum_labels
+from streamsvm.numeric.labels import count_bytes, count_labels
 from streamsvm.numeric.rows import CsrRows, Rows
 from streamsvm.numeric.stored_types import STORED_AS, Scaling
 from streamsvm.system import interrupts
@@ -193,8 +193,9 @@ def compress(chunk: Array, codec: str) -> memoryview:
 class ChunkWriter:
     """Writes a range of the values of an array in order. A chunk is stored when it is full or the range ends.
 
-    limits: the indices of the first value of the range and of its end. pool: a thread pool that stores a chunk while
-    the next chunk is collected. scratch: the scratch files for fragments of chunks that several ranges share.
+    limits: the index of the first value of the range, and the index after its last value. pool: a thread pool that
+    stores a chunk while the next chunk is collected. scratch: the scratch files for fragments of chunks that several
+    ranges share.
     """
 
     def __init__(
@@ -326,9 +327,9 @@ class RangeWritten:
     """The result of writing a range of rows.
 
     row: the first row. stored: the complete chunks, by array and number. fragments: the fragments of chunks that other
-    ranges share, by array and number. marks: for sparse rows, maps the first item of a chunk to the first row that
-    begins at this item or later; it lists the chunks that begin between the first items of the range's first and last
-    row. last_first: the first item of the last row. class_counts: the number of rows of each class.
+    ranges share, by array and number. marks: for sparse rows, a map from the first item of a chunk to the first row
+    that begins at this item or later; it has the chunks that begin between the first items of the range's first and
+    last row. last_first: the first item of the last row. class_counts: the number of rows of each class.
     """
 
     row: int = 0
@@ -342,9 +343,9 @@ class RangeWritten:
 class RangeWriter:
     """Writes a range of the rows of a dataset, in order.
 
-    rows, items: the first row and the end of the range, in rows and in items. pool: a thread pool that stores chunks
-    while the next chunks are collected. scratch: the scratch files for fragments of chunks that several ranges share.
-    n_classes: the number of classes, whose rows are counted; 0: nothing is counted.
+    rows, items: the range of rows, and of items, each as a pair of the first index and the end. pool: a thread pool
+    that stores chunks while the next chunks are collected. scratch: the scratch files for fragments of chunks that
+    several ranges share. n_classes: the number of classes for which rows are counted; 0 counts nothing.
     """
 
     def __init__(
@@ -374,7 +375,7 @@ class RangeWriter:
     def append(self, rows: Rows) -> None:
         """Append rows in the layout of the dataset, dense or sparse."""
         if len(self.written.class_counts):
-            count_classes(rows, self.written.class_counts)
+            count_labels(rows, self.written.class_counts)
         if isinstance(rows.X, CsrRows):
             ends = self._item + rows.X.indptr[1:]
             self._mark(np.concatenate(([self._item], ends[:-1])))
@@ -406,14 +407,6 @@ class RangeWriter:
         for limit in range(-(-begin // step) * step, int(firsts[-1]) + 1, step):
             self.written.marks.setdefault(limit, self.row + int(np.searchsorted(firsts, limit, side="left")))
         self.written.last_first = int(firsts[-1])
-
-
-def count_classes(rows: Rows, counts: npt.NDArray[np.int64]) -> None:
-    """Add to `counts` the number of rows of each class, or, for sets of labels, the number of rows with each label."""
-    if rows.y is not None:
-        counts += np.bincount(rows.y, minlength=len(counts))
-    if rows.label_sets is not None:
-        counts += sum_labels(rows.label_sets, len(counts), None).astype(np.int64)
 
 
 class DatasetWriter:

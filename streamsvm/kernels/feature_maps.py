@@ -214,7 +214,10 @@ def measure_diagonal(kernel: Kernel, X: Matrix) -> F64:
 
 
 def choose_pivots(residual: F64, number: int, least: float) -> I64:
-    """Return up to `number` pivots of a residual Gram matrix (m, m), largest diagonal first, all above `least`."""
+    """Return up to `number` pivots of a residual Gram matrix (m, m), each with a residual above `least`.
+
+    Each pivot is the row with the largest residual left by the pivots before it.
+    """
     rest, pivots = residual.copy(), []
     for _ in range(min(number, len(rest))):
         diagonal = np.diag(rest)

@@ -176,7 +176,7 @@ def add_kernel_sums(
 
 
 def bound_evaluated(kernel: Kernel, X: Matrix, columns: Matrix, coef: F64, n_terms: int, magnitudes: F64) -> F64:
-    """Return error bounds of sums, (n,), given the magnitudes of their terms and the number of terms per sum."""
+    """Return error bounds of sums of `n_terms` terms, (n,), given the sums of the terms' magnitudes, (n,)."""
     own, most = _count_row_items(X), count_items(columns)
     items, lengths = np.minimum(own, most), np.maximum(own, most)
     if isinstance(X, CsrRows):
@@ -226,7 +226,7 @@ def combine_rows_of(columns: Matrix, coefs: F64) -> F64:
 
 
 def bound_combination(columns: Matrix, coef: F64) -> float:
-    """Return a bound of the error of x.w relative to |x|, for w from `combine_rows`, with the rounding of x.w."""
+    """Return a bound of the error of x.w relative to |x|, for w from `combine_rows`, including the rounding of x.w."""
     items = np.sqrt(compute_squares(columns, np.float64))
     return float(UNIT * (len(coef) + columns.shape[1] + 4) * (np.abs(coef) @ items))
 
@@ -290,7 +290,7 @@ def prove_kernel_sums(kernel: Kernel, X: Matrix, columns: Matrix, coefs: F64, th
 
 
 def _sum_for_all(kernel: Kernel, X: Matrix, columns: Matrix, coefs: F64, magnitudes: F64, threads: int) -> F64:
-    """Return F (n, K).
+    """Return F (n, K) of `compute_kernel_sums`.
 
     Unless `magnitudes` is empty, the magnitudes of sums with the coefficients max_k |coefs_kc| are added to it.
 
@@ -316,7 +316,8 @@ def _sum_for_all(kernel: Kernel, X: Matrix, columns: Matrix, coefs: F64, magnitu
 def add_moments(totals: list[tuple[float, float, float]], rows: Rows, ones: F64) -> None:
     """Append the sum of the values of a tile, the sum of their squares, and their number.
 
-    Each row is weighted by its sample weight. ones: (1, d), whose scores are the sums of rows.
+    Each row counts with its sample weight. ones (1, d): a weight vector of ones, with which a row's score is the sum of
+    its values.
     """
     weight = rows.weights
     with np.errstate(over="ignore", invalid="ignore"):  # solvers reject rows that are too long
@@ -326,7 +327,7 @@ def add_moments(totals: list[tuple[float, float, float]], rows: Rows, ones: F64)
 
 
 def join_moments(left: Any, right: Any) -> F64:
-    """Return the sums of all tiles (tiles, 3), left before right."""
+    """Return the sums of all tiles, (tiles, 3), those of `left` before those of `right`."""
     return np.concatenate((np.reshape(left, (-1, 3)), np.reshape(right, (-1, 3))))
 
 

@@ -8,11 +8,11 @@ import numpy as np
 
 from streamsvm.numeric.rows import CsrRows, Matrix, drop_zeros, slice_rows, to_dense
 
-# Kernels hold 4 bytes per feature. From WIDE features on, it pays to renumber the features that occur, by sorting the
-# items, if there are more than ITEM_FEATURES features per item.
+# A kernel of sparse rows takes 4 bytes per feature. If there are more than WIDE features, and more than ITEM_FEATURES
+# per stored item, it pays to sort the items and to renumber the features that occur.
 WIDE, ITEM_FEATURES = 1 << 22, 8
 DENSE_VALUES = 1 << 17  # number of values of sparse rows that are made dense at once: 1 MiB in float64
-LEAST_ROWS = 64  # minimum number of rows in a part, since the work on all columns costs each part as much as 20 rows
+LEAST_ROWS = 64  # minimum number of rows in a part: laying out the columns costs each part as much as 20 rows
 MOST_VALUES = 1 << 22  # maximum values in a part of several rows: 32 MiB in float64, which no memory plan counts
 
 

@@ -31,7 +31,7 @@ def put_numbers(rows: Rows, numbers: I64) -> Rows:
 def require_dense(X: Matrix) -> Values:
     """Return the rows if they are dense; raise InputError if they are sparse."""
     if not isinstance(X, np.ndarray):
-        raise InputError("kernel precomputed: rows of kernel values must be dense")
+        raise InputError("kernel precomputed: the rows are sparse, but rows of kernel values must be dense")
     return X
 
 

@@ -62,7 +62,7 @@ ONE_32 = np.float32(1.0)
 CLOSE_REACH = 64.0  # with gamma = 1 / (features * variance), rows of ordinary scale stay below it
 FAINT = 1e-22  # e^-50; smaller kernel values are below the rounding error of the sum
 SMALL = 0.015625  # below, tanh is summed as a series, since (e^2v - 1) / (e^2v + 1) has a large relative error
-SQUASHED = 0.16  # times the factor of `bound_sums`, this exceeds 4 u, the error of tanh itself
+SQUASHED = 0.16  # times the factor of `bound_sums`, this exceeds 4 u, a bound of the error of a computed tanh
 STEEP = 40.0  # beyond this argument tanh is 1 or -1 to the last bit
 
 
@@ -199,7 +199,7 @@ def add_columns(columns: Values, chosen: I64, coef: F64, start: int, f: F64) -> 
 
 @njit(cache=True, nogil=True)
 def copy_values(columns: F32, slots: I64, chosen: I64, K: Values, first: int, last: int) -> None:
-    """Set K[c, j] = K[j, c] = columns[slots_c, chosen_j] for those c from `first` to `last` that have a slot."""
+    """Set K[c, j] = K[j, c] = columns[slots_c, chosen_j] for every c from `first` to `last` that has a slot."""
     for c in range(first, last):
         if slots[c] >= 0:
             column = columns[slots[c]]
@@ -376,8 +376,9 @@ def evaluate_rows(
 ) -> None:
     """Compute the kernel values of the rows first:last of X with all columns, tile by tile, and add them to f.
 
-    Unless `slots` is empty, column c is also written to store[slots_c]. proof: empty for float32; for float64 the
-    magnitudes of f, (n,) or empty, and the rounding error of |x - z|^2 relative to |x|^2 + |z|^2.
+    Unless `slots` is empty, the kernel values of column c are also written to store[slots_c]. proof: empty for float32;
+    for float64 a pair: the magnitudes of the terms of f, (n,) or empty, and the rounding error of |x - z|^2 relative to
+    |x|^2 + |z|^2.
     """
     Z, left, coef = columns
     code, gamma, coef0, degree = kernel

@@ -28,7 +28,7 @@ from streamsvm.numeric.rows import F64, I32, I64, Rows, add_rows, compute_scores
 
 
 def read_costs(class_costs: F64, rows: Rows) -> F64:
-    """Return C_i of the rows, (n,). class_costs (K,): C_i of the classes, before sample weights."""
+    """Return C_i of the rows, (n,). class_costs (K,): the costs C_i of the classes, before sample weights."""
     costs: F64 = class_costs[rows.codes]
     return costs if rows.sample_weight is None else costs * rows.sample_weight
 
@@ -40,7 +40,10 @@ def score_classes(rows: Rows, W: F64, bias_feature: float) -> F64:
 
 @njit(cache=True, nogil=True)
 def add_line_losses(first: F64, last: F64, y: I32, costs: F64, steps: F64, losses: F64) -> None:
-    """Add to losses (T,) the losses at the scores (1 - t) first + t last, for each step t. first, last: (n, K)."""
+    """Add to losses (T,) the losses at the scores (1 - t) first + t last, for each step t.
+
+    first, last (n, K): the scores at the two ends.
+    """
     for i in range(y.size):
         own, start, end = y[i], first[i, y[i]], last[i, y[i]]
         for s in range(steps.size if costs[i] > 0.0 else 0):
@@ -66,7 +69,7 @@ def find_rivals(first: F64, last: F64, y: I32, step: float) -> I64:
 
 
 def add_multiples(total: F64, rows: Rows, places: I64, classes: I64, coefs: F64, bias_feature: float) -> None:
-    """Add coef_e x_{place_e} to total[class_e] for each e. total: (K, d+1).
+    """Add coef_e x_{place_e} to total[class_e] for each e. total (K, d+1): the weights of the classes.
 
     The terms of a class are added in row order, so that with two classes the sums are exact negatives of each other.
     """
@@ -78,10 +81,10 @@ def add_multiples(total: F64, rows: Rows, places: I64, classes: I64, coefs: F64,
 
 @register_jitable
 def judge_row(lead: F64, share: F64, y: int) -> tuple[float, float, float]:
-    """Return loss / C_i - sum_k share_k v_k, the violation of the KKT conditions, and the lead of the best class.
+    """Return (loss / C_i - sum_k share_k v_k, the violation of the KKT conditions, the lead of the best class).
 
-    lead (K,): v_k = 1 + f_k - f_y, and 0 for the row's own class y. share: (K,). The third result is the lead over the
-    second-best class; it is 0 unless a single class holds the whole cost of the row.
+    lead (K,): v_k = 1 + f_k - f_y, and 0 for the row's own class y. share (K,): the shares of the classes. The third
+    result is the lead over the second-best class; it is 0 unless a single class holds the whole cost of the row.
     """
     top, second, low, had, places = lead[y], -np.inf, np.inf, 0.0, 0
     for k in range(lead.size):
@@ -102,7 +105,7 @@ def judge_row(lead: F64, share: F64, y: int) -> tuple[float, float, float]:
 def solve_row(lead: F64, y: int, size: float, share: F64, changes: F64) -> float:
     """Set the shares (K,) to their optimum, and `changes` (K,) to the changes of a_k; return the largest change.
 
-    lead: see `judge_row`. size: A.
+    lead: see `judge_row`. size: the factor A of the module's docstring.
     """
     top = -np.inf
     for k in range(lead.size):

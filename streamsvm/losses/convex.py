@@ -39,7 +39,7 @@ class ConvexLoss(Protocol):
 class SmoothLoss(Protocol):
     """The loss l_i(f_i) of a row, costs included, with a continuous slope; the object must be picklable for workers.
 
-    The second derivative is bounded, but may jump, as that of the squared hinge does.
+    The second derivative is bounded, but may jump (for example, that of the squared hinge does).
     """
 
     def measure(self, rows: Rows, scores: F64) -> tuple[F64, F64]:
@@ -58,9 +58,10 @@ class SmoothLoss(Protocol):
 class Smoothing(NamedTuple):
     """The effect of the smoothing on rows at their scores, (n,) each.
 
-    excess: the smoothed loss, which `measure` returns, minus the loss; slack: the smoothed loss minus a smooth lower
+    excess: the smoothed loss (the result of `measure`) minus the loss; slack: the smoothed loss minus a smooth lower
     bound on the loss, which has the same slope; steepest: the largest |slope| of the loss or the smoothed loss within
-    the reach; tail: a curvature for steps that may reach a kink, which falls with the square of the distance from it.
+    the reach; tail: a curvature for steps that may reach a kink; it falls with the square of the distance from the
+    kink.
     """
 
     excess: F64
@@ -78,13 +79,13 @@ class Kinks(NamedTuple):
 
 
 class KinkedLoss(SmoothLoss, Protocol):
-    """A loss with kinks; as a SmoothLoss it is smoothed with some width, and with width 0 it is the loss itself."""
+    """A loss with kinks, smoothed with some width; with width 0 it is the loss itself."""
 
     def sharpen(self, width: float) -> Self:
         """Return the loss smoothed with this width."""
 
     def smooth(self, rows: Rows, scores: F64, reach: F64) -> Smoothing:
-        """Return the effect of the smoothing on the rows at these scores, or within reach (n,) of them."""
+        """Return the effect of the smoothing on the rows at these scores, or at scores within reach (n,) of these."""
 
     def find_kinks(self, rows: Rows) -> Kinks:
         """Return the kinks of the rows."""

@@ -4,7 +4,7 @@ At the ends of the segment w(s) = (1-s) w0 + s w1, row i has the margins a_i = y
 
     loss(s) = sum_i C_i max(0, 1 - (1-s) a_i - s b_i)        is convex and piecewise linear in s.
 
-A row is active if its margin is < 1. This holds at both ends, at neither, or on one side of the step
+A row is active if its margin is < 1. A row is active at both ends, at neither, or on one side of the step
 r_i = (1 - a_i) / (b_i - a_i), so a row switches at most once. So at most two additions per row give the exact loss at
 hundreds of steps, and a cut (Joachims 2006, Algorithm 1, lines 5-7) at each of K steps:
 
@@ -43,13 +43,14 @@ def _locate(step: float, cut_steps: F64) -> tuple[int, int]:
 def _add_segment(
     X: Split, y: I32, weight: F64, scores: F64, bias: F64, class_costs: F64, cut_steps: F64, sums: Sums, signs: F64
 ) -> None:
-    """Add a tile with known scores in a single call, since a call from Python costs as much as about twenty rows.
+    """Add a tile with known scores, in a single call: calling from Python costs as much as about twenty rows.
 
     Rows that are active at s = 0 (bucket 0) are listed in the entries [:n], so that `add_rows_of` can take four at a
     time, and rows that switch in interval k (bucket k) in the entries [end:], backwards. signs: (K+1,), the sums of the
-    coefficients by bucket.
+    coefficients by bucket. The gradients of the first buckets may be left out.
     """
     (values, indices, indptr), (losses, costs, gradients) = X, sums
+    n_without = costs.size - len(gradients)
     row, bucket = np.empty(2 * y.size, np.int64), np.empty(2 * y.size, np.int64)
     coef, n, end = np.empty(2 * y.size), 0, row.size
     value, slope, active_cost, active_sign = 0.0, 0.0, 0.0, 0.0
@@ -72,32 +73,34 @@ def _add_segment(
             costs[k] += change
             signs[k] += change * sign
             end -= 1
-            row[end], bucket[end], coef[end] = i, k, change * sign
+            row[end], bucket[end], coef[end] = i, k - n_without, change * sign
     losses[0, 0] += value
     losses[0, 1] += slope
     costs[0] += active_cost
     signs[0] += active_sign
-    if gradients.shape[1] > 0:
+    if n_without == 0:
         add_rows_of(values, indices, indptr, row[:n], bucket[:n], coef[:n], gradients)
+    if len(gradients) > 0:
         add_rows_of(values, indices, indptr, row[end:], bucket[end:], coef[end:], gradients)
 
 
 def add_to_totals(totals: Any, rows: Rows, ends: F64, class_costs: F64, cut_steps: F64, bias_feature: float) -> None:
     """Add rows to the totals of a segment.
 
-    ends: w0 and w1, (2, d+1); the last column is the weight of the constant feature `bias_feature`. class_costs: C_i
-    before sample weights of the classes 0 (y = -1) and 1 (y = +1), (2,). cut_steps: (K,), ascending in (0, 1].
+    ends (2, d+1): the weight vectors w0 and w1; the last column is the weight of the constant feature `bias_feature`.
+    class_costs (2,): the costs C_i, before sample weights, of the classes 0 (y = -1) and 1 (y = +1). cut_steps (K,):
+    the steps of the cuts, ascending in (0, 1].
 
     Entry 0 of each total, float64, is the value at s = 0, and the other entries are changes along the segment: losses
-    (K * FINE_STEPS + 1, 2), value and slope in s; costs (K+1,); gradients (K+1, d+1), or (K+1, 0) to skip the cuts.
+    (K * FINE_STEPS + 1, 2), value and slope in s; costs (K+1,); gradients (K+1, d+1), (K, d+1) without the entry 0, or
+    (0, d+1) to skip the cuts.
     """
     weight = NO_WEIGHTS if rows.sample_weight is None else rows.sample_weight
     scores = compute_scores(rows.X, ends) if rows.scores is None else rows.scores
     signs = np.zeros(len(totals.costs))
     sums = (totals.losses, totals.costs, totals.gradients)
     _add_segment(split(rows.X), rows.y, weight, scores, ends[:, -1] * bias_feature, class_costs, cut_steps, sums, signs)
-    if totals.gradients.shape[1]:
-        totals.gradients[:, -1] += bias_feature * signs
+    totals.gradients[:, -1] += bias_feature * signs[len(signs) - len(totals.gradients) :]
 
 
 def fine_steps(cut_steps: F64) -> F64:

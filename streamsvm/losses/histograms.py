@@ -3,8 +3,8 @@
     bucket of row i = floor(2^p s_i)
 
 A page is a run of 64 successive buckets, and is held only if a row falls into it; a few outlying scores take one page
-each. If there are too many pages, p is reduced by one, which merges buckets in pairs. Since 2^p is a power of two, no
-score is rounded on the way to its bucket.
+each. If there are too many pages, p is reduced by one, which merges buckets in pairs. Multiplying by a power of two is
+exact, so no score is rounded on the way to its bucket.
 
 From a histogram of the scores, the hinge loss of all pairs of rows is enclosed between two bounds, and a cut below the
 loss is formed:
@@ -22,9 +22,9 @@ With c = 1 for the pairs that count as having a loss, and 0 for others, the lowe
 
 and with the same c, this sum is a lower bound on the loss at any other scores s (losses.pairs). If scores are spread
 out, the two bounds differ by O(h^2) times the number of pairs: one factor h for the share of doubtful pairs, and one
-for the doubt about each.
+factor h for the uncertainty of each pair.
 
-For many rows of few ranks, the module also sums histograms at several points, and the weights of each rank.
+The module also sums histograms at several points, and the weights of each rank.
 """
 
 from __future__ import annotations
@@ -47,16 +47,17 @@ MOST_CELLS = 1 << 17  # maximum number of buckets of all ranks together
 FINEST = 40  # the largest p
 MEASURE_BYTES = 8 * 24 * MOST_CELLS  # memory while a histogram is measured, including the histograms that wait
 SPREAD = -7046029254386353131  # 2^64 times the golden ratio, as int64: its multiples modulo 2^64 are spread evenly
-EXACT_BITS = 52  # A bucket whose number has more bits would not have exact limits.
+EXACT_BITS = 52  # The limits of a bucket are exact up to this number of bits.
 
 
 @dataclass
 class Histogram:
     """Sums over the rows of each bucket and rank.
 
-    exponent: p. pages (k,): the numbers of the pages, ascending; page q holds the buckets 64 q to 64 q + 63. moments
-    (k, 64, ranks, 3): sum v_i, sum v_i e_i and sum v_i e_i^2 over the rows of each rank in each bucket of each page,
-    where e_i is the score of row i minus the middle of its bucket. The three sums are adjacent in memory.
+    exponent: the exponent p of the bucket width 2^-p. pages (k,): the numbers of the pages, ascending; page q holds the
+    buckets 64 q to 64 q + 63. moments (k, 64, ranks, 3): the sums sum v_i, sum v_i e_i and sum v_i e_i^2 over the rows
+    of each rank in each bucket of each page, where e_i is the score of row i minus the middle of its bucket. The three
+    sums are adjacent in memory.
     """
 
     exponent: int
@@ -128,7 +129,7 @@ def _count_most_pages(n_ranks: int) -> int:
 
 
 def _count_levels(pages: I64, most: int) -> int:
-    """Return the reduction of p that merges these pages into at most `most`."""
+    """Return the number by which p must be reduced to merge these pages into at most `most`."""
     pages, levels = np.sort(pages), 0
     while np.count_nonzero(np.diff(pages)) >= most:
         pages, levels = pages >> 1, levels + 1
@@ -136,7 +137,10 @@ def _count_levels(pages: I64, most: int) -> int:
 
 
 def _add_pages(histogram: Histogram, pages: I64) -> None:
-    """Add missing pages as empty pages; if there would be too many, reduce p first. pages: numbered by the old p."""
+    """Add missing pages as empty pages; if there would be too many, reduce p first.
+
+    pages: the numbers of the missing pages, at the old p.
+    """
     levels = _count_levels(np.union1d(histogram.pages, pages), _count_most_pages(histogram.n_ranks))
     _coarsen(histogram, levels)
     found, before = np.union1d(histogram.pages, pages >> levels), histogram.moments
@@ -212,7 +216,7 @@ def _add_rows(
 def look_up(
     scores: F64, ranks: I32, weight: F64, scale: float, pages: I64, places: I32, table: F64, found: F64, seen: F64
 ) -> int:
-    """Write each row's entry of a table (k, 64, ranks) to found (n,), and add the row's weight to that entry of `seen`.
+    """Write each row's entry of `table` (k, 64, ranks) to found (n,), and add the row's weight to this entry of `seen`.
 
     places: the hash table of the pages, from index_pages. Stop at the first row without a page, and return its number;
     return n if every row has a page.
@@ -257,13 +261,11 @@ class HistogramCut:
 
 @dataclass(frozen=True)
 class HistogramLoss:
-    """Bounds on the loss, and a cut that attains the lower bound at these scores.
+    """Bounds on the loss, and a cut that attains the lower bound at the scores of the histogram.
 
-    weights (k, 64, ranks): the weights of the buckets.
-
-    rounding: the part of the lower bound's error that grows with the width of a bucket, because scores are measured
-    from the middles of their buckets. The upper bound includes this part. The part of the error that grows with the
-    scores is not included.
+    weights (k, 64, ranks): the weights of the buckets. rounding: the part of the lower bound's error that grows with
+    the width of a bucket, because scores are measured from the middles of their buckets. The upper bound includes this
+    part. The part of the error that grows with the scores is not included.
     """
 
     lower: float
@@ -273,13 +275,13 @@ class HistogramLoss:
     weights: F64
 
     def require_same(self, seen: F64, n_rows: int) -> None:
-        """Raise InputError unless the n_rows rows of the cut lie in the same buckets as in the histogram."""
+        """Raise InputError unless the n_rows rows of the cut lie in the same buckets as the rows of the histogram."""
         if np.any(np.abs(seen - self.weights) > bound_rounding(8.0 * n_rows + 64, 1.0) * self.weights):
             raise InputError(OTHER_SCORES)
 
 
 def measure_histogram(histogram: Histogram, n_rows: int, cost: float) -> HistogramLoss:
-    """Return the loss of the rows in a histogram. n_rows: their number; cost: K."""
+    """Return the loss of the rows in a histogram. n_rows: the number of rows; cost: the cost K of a pair."""
     moments = np.ascontiguousarray(histogram.moments.reshape(-1, histogram.n_ranks, 3).T)  # (3, ranks, buckets)
     weights, width = moments[0], 2.0**-histogram.exponent
     doubtful = [2**histogram.exponent] if width <= 1.0 else [0, 1]
@@ -322,7 +324,7 @@ def _bound_spread(moments: F64, width: float, rounding: float) -> F64:
 def _add_doubtful(moments: F64, spread: F64, buckets: I64, apart: int, width: float, up: F64, down: F64) -> float:
     """Add to up and down the pairs with row i exactly `apart` buckets above row j if their total loss is positive.
 
-    Return the amount by which the loss of all these pairs can exceed the lower bound.
+    Return the amount by which the total loss of the added pairs can exceed the lower bound.
     """
     place = np.minimum(np.searchsorted(buckets, buckets - apart), len(buckets) - 1)
     of_i = np.flatnonzero(buckets[place] == buckets - apart)
@@ -343,7 +345,10 @@ def _add_doubtful(moments: F64, spread: F64, buckets: I64, apart: int, width: fl
 
 @dataclass(frozen=True)
 class RankTotals:
-    """The sums of the weights of all rows of each rank. of_rank (ranks,): from the lowest rank up."""
+    """The sums of the weights of all rows of each rank.
+
+    of_rank (ranks,): the sum of each rank, from the lowest rank up.
+    """
 
     of_rank: F64
 

@@ -50,7 +50,10 @@ SAMPLE_ROWS = 1 << 13  # number of rows on which a line search chooses its step
 
 @dataclass(frozen=True)
 class Pairs:
-    """Rows by query: query k consists of the rows starts[k]:starts[k+1]. ranks (n,): from 0, the lowest. weight: v."""
+    """Rows by query: query k consists of the rows starts[k]:starts[k+1].
+
+    ranks (n,): the rank of each row, from 0. weight (n,): the weight v of each row.
+    """
 
     ranks: I32
     weight: F64
@@ -207,9 +210,9 @@ Take = Callable[[T, Rows, I64], None]
 class QuerySums:
     """The totals of successive rows.
 
-    sums: over the whole queries. first: the pieces of the rows before the first boundary between queries, or of all
-    rows without a boundary. last: the pieces of the rows after the last boundary; empty if no rows follow it, and None
-    without a boundary.
+    sums: the sums over the whole queries. first: the rows before the first boundary between queries, in pieces; all
+    rows if there is no boundary. last: the rows after the last boundary, in pieces; an empty list if there are no such
+    rows, and None if there is no boundary.
     """
 
     sums: Any
@@ -220,9 +223,9 @@ class QuerySums:
 def sum_queries(ends: tuple[int, int], start: Callable[[], T], take: Take[T], combine: Callable[[T, T], T]) -> Any:
     """Return the functions start, add and combine of a pass over whole queries (passes.Scan), which gives `QuerySums`.
 
-    take(sums, rows, starts) adds whole queries to the sums from start(), in place: query k consists of the rows
-    starts[k]:starts[k + 1]. combine(left, right) returns the sums of both as a new object. ends: the first row of the
-    dataset, and the row after the last; queries have boundaries there.
+    take(sums, rows, starts) adds whole queries to `sums`, in place; start() makes empty sums: query k consists of the
+    rows starts[k]:starts[k + 1]. combine(left, right) returns the total of two sums as a new object. ends: the numbers
+    of the first row of the dataset, and of the row after the last one; queries have boundaries there.
     """
     return partial(_start, start), partial(_add_query, take, ends), partial(_combine, take, combine)
 
@@ -268,7 +271,7 @@ def _extend(take: Take[Any], totals: QuerySums, piece: Rows) -> None:
 
 
 def _end_query(take: Take[Any], totals: QuerySums) -> None:
-    """Set a boundary after the rows added before; add the query that ends there if its start is known."""
+    """Set a boundary after the rows added so far. If the start of the query that ends there is known, add the query."""
     if totals.last:
         rows = join_rows(totals.last)
         take(totals.sums, rows, np.array([0, rows.n_rows]))

@@ -62,9 +62,10 @@ MOST_CORNERS = 20_000  # maximum number of corners of a stored function; a milli
 def fit_isotonic(scores: F64, is_in_class: Flags, weight: F64, may_be_rare: bool = False) -> tuple[F64, F64]:
     """Return the corners: ascending scores (k,) and non-decreasing probabilities (k,).
 
-    scores: (n,). is_in_class: (n,), whether each row is of the class. weight: (n,), >= 0. At most MOST_CORNERS corners
-    are kept, evenly spread. If all rows of positive weight are in the class, or none is, the result with may_be_rare is
-    one corner with the probability of Platt's targets; otherwise ValueError is raised.
+    scores (n,): the scores of the rows. is_in_class (n,): whether each row is of the class. weight (n,): the weights of
+    the rows, >= 0. At most MOST_CORNERS corners are kept, evenly spread. If all rows of positive weight are in the
+    class, or none is, the result with may_be_rare is one corner with the probability of Platt's targets; otherwise
+    ValueError is raised.
     """
     total, positive = float(np.sum(weight)), float(np.sum(weight, where=is_in_class))
     if not 0.0 < positive < total:
@@ -94,9 +95,10 @@ SUFFICIENT_FALL = 1e-4
 def fit_sigmoid(scores: F64, is_in_class: Flags, weight: F64, may_be_rare: bool = False) -> tuple[float, float]:
     """Return A and B of the sigmoid.
 
-    scores: (n,). is_in_class: (n,), whether each row is of the class. weight: (n,), >= 0. Scores of rows with positive
-    weight are first scaled to [-1, 1], and weights to the sum 1. If all rows of positive weight are in the class, or
-    none is, the result with may_be_rare is the constant probability of Platt's targets; otherwise ValueError is raised.
+    scores (n,): the scores of the rows. is_in_class (n,): whether each row is of the class. weight (n,): the weights of
+    the rows, >= 0. Scores of rows with positive weight are first scaled to [-1, 1], and weights to the sum 1. If all
+    rows of positive weight are in the class, or none is, the result with may_be_rare is the constant probability of
+    Platt's targets; otherwise ValueError is raised.
     """
     total, positive = float(np.sum(weight)), float(np.sum(weight, where=is_in_class))
     if not 0.0 < positive < total:
@@ -146,8 +148,8 @@ MOST_LOG = 10.0  # log(beta times the largest score) is limited to -MOST_LOG .. 
 def fit_temperature(scores: F64, codes: I32, weight: F64) -> float:
     """Return beta, which is positive.
 
-    scores: (n, K), or (n, 1) for two classes. codes (n,): the class of each row. weight: (n,), >= 0. Raises ValueError
-    unless some row has a positive weight.
+    scores: the scores of the rows, (n, K), or (n, 1) for two classes. codes (n,): the class of each row. weight (n,):
+    the weights of the rows, >= 0. Raises ValueError unless some row has a positive weight.
     """
     if not np.sum(weight) > 0.0:
         raise ValueError("a temperature needs rows")
@@ -206,11 +208,12 @@ Truth = I32 | Flags
 class Calibration:
     """A method that turns scores into probabilities.
 
-    key: the key in a model's `info`. by_score: whether each score has its own function, fitted to rows inside and
-    outside the class of the score; otherwise one function takes all scores of a row.
+    key: the key in a model's `info`. by_score: whether there is a function for each score, fitted to the rows inside
+    and outside the class of the score; otherwise, a single function takes all scores of a row.
 
-    fit(scores, truth, weight): returns the value to store, or raises ValueError if there are too few rows. scores:
-    (n, K), or (n, 1) for two classes. truth: class codes (n,), or label flags (n, K). weight: (n,).
+    fit(scores, truth, weight): returns the value to store, or raises ValueError if there are too few rows. scores: the
+    scores of the rows, (n, K), or (n, 1) for two classes. truth: the class codes (n,), or label flags (n, K). weight
+    (n,): the weights of the rows.
 
     check(stored, n_scores): raises ValueError unless the stored value is for n_scores scores.
 
@@ -231,7 +234,7 @@ class Calibration:
 
 
 def _each_class(scores: F64, truth: Truth) -> list[tuple[F64, Any]]:
-    """Return each column of scores, with flags of the rows that are in its class or have its label."""
+    """Return each column of scores, with flags of the rows that have the class or label of this column."""
     if truth.ndim == 2:
         return list(zip(scores.T, truth.T, strict=True))
     if scores.shape[1] == 1:
@@ -242,7 +245,7 @@ def _each_class(scores: F64, truth: Truth) -> list[tuple[F64, Any]]:
 def share_out(each: F64) -> F64:
     """Return class probabilities (n, K) that sum to 1.
 
-    each: one probability per score, (n, K), or (n, 1) for two classes.
+    each: a probability for each score, (n, K), or (n, 1) for two classes.
     """
     if each.shape[1] == 1:
         return np.column_stack((1.0 - each[:, 0], each[:, 0]))

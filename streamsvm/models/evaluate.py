@@ -66,8 +66,8 @@ LEAST = float(np.finfo(np.float64).eps)  # a probability of 0 has no logarithm
 class Reliability:
     """Sums over the rows with a label that the model knows.
 
-    bins: (3, BINS), for each bin the number of rows, the sum of their probabilities, and the number of rows of the
-    class.
+    bins (3, BINS): for each bin, the number of its rows, the sum of their probabilities, and the number of its rows
+    that are of the class.
     """
 
     n_rows: int = 0

@@ -153,7 +153,7 @@ class SavedModel(Shown, ABC):
         """Return the contents of the model's file by name."""
 
     def _describe(self, **own: Any) -> str:
-        """Return the JSON part of the model's file. own: entries that depend on the kind of model."""
+        """Return the JSON part of the model's file. own: the entries that depend on the kind of model."""
         about = {
             "format": ENCODED_FORMAT if "encoding" in self.info else FORMAT,
             "kind": self.kind,
@@ -244,7 +244,9 @@ class LinearModel(SavedModel):
         Raises InputError for unsuitable rows.
         """
         if not sparse and n_features != self.n_trained:
-            raise InputError(f"rows of {say_count(n_features, 'feature')}; the model was trained on {self.n_trained:,}")
+            raise InputError(
+                f"the rows have {say_count(n_features, 'feature')}, but the model was trained on {self.n_trained:,}"
+            )
         if same_scaling(scaling, self.scaling):
             w, b = self.coef, self.intercept
         else:
@@ -304,7 +306,10 @@ class KernelModel(SavedModel):
 
     @property
     def is_of_known_values(self) -> bool:
-        """Whether the kernel is precomputed: rows hold their kernel values, and `support` identifies the z_j."""
+        """Whether the kernel is precomputed.
+
+        If so, a row holds kernel values, and `support` has the row numbers of the z_j.
+        """
         return self.kernel.name == precomputed.NAME
 
     def keep_vectors(self, vectors: Matrix) -> Matrix:

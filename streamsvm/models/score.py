@@ -17,7 +17,6 @@ from streamsvm.data.open import open_dataset
 from streamsvm.data.rows.source import LabelLists, RowSource, SourceRows
 from streamsvm.data.sources.formats import find_format, guess_format, has_known_ending
 from streamsvm.data.sources.text import unjoined_pool, work_ahead
-from streamsvm.data.tables.checks import as_matrix, round_features
 from streamsvm.data.tables.columns import Columns
 from streamsvm.ingestion.readers import choose_label_kind, is_folder_of_files, list_files, open_files, open_frame
 from streamsvm.kernels.feature_maps import KernelMap
@@ -26,6 +25,7 @@ from streamsvm.losses.pairs import Pairs, count_pairs
 from streamsvm.models.model import KernelModel, Model
 from streamsvm.numeric.compilation import load_or_compile, one_blas_thread
 from streamsvm.numeric.rows import CsrRows, Matrix, Rows, compute_scores
+from streamsvm.numeric.stored_types import as_matrix, round_features
 from streamsvm.problems.problem import Scored, join_scored, read_truth
 from streamsvm.system import interrupts
 from streamsvm.system.errors import InputError
@@ -102,9 +102,12 @@ def score(
     if useless := (["format"] if file_format is not None else []) + useless:
         raise InputError(f"{source.name}: --{useless[0]} has no effect on a dataset, only on files: remove it")
     if need_labels and source.classes is None and not source.has_targets:
-        raise InputError(f"{source.name}: there are no labels to compare the predictions with")
+        raise InputError(f"{source.name}: there are no labels to compare the predictions with; give rows with labels")
     if need_labels and source.has_targets and model.problem.has_classes:
-        raise InputError(f"{source.name}: its labels are targets, but the model predicts classes")
+        raise InputError(
+            f"{source.name}: its labels are regression targets, but the model predicts classes; ingest the rows "
+            "without --regression"
+        )
     if need_labels:
         _compare_labels(model, source.name, source.has_label_sets)
     compile_scores(model, source.is_sparse, need_labels)
@@ -142,7 +145,9 @@ def score_chunks(model: Model, source: RowSource, threads: int | None = None) ->
     directly. Raises InputError for rows that do not suit the model.
     """
     if None not in (model.feature_names, source.feature_names) and model.feature_names != source.feature_names:
-        raise InputError(f"{source.name}: its features differ from those of the training")
+        raise InputError(
+            f"{source.name}: its features differ from those of the training; give rows with the same columns"
+        )
     if None not in (model.encoding, source.encoding) and model.encoding != source.encoding:
         raise InputError(
             f"{source.name}: its table was encoded differently from that of the training; give the model "
@@ -221,7 +226,7 @@ def _check_pieces(
     """Yield each piece of a file, preceded by its features. Raises InputError for labels that do not suit the model."""
     for rows in pieces:
         if need_labels and rows.labels is None:
-            raise InputError(f"{path}: there are no labels to compare the predictions with")
+            raise InputError(f"{path}: there are no labels to compare the predictions with; give rows with labels")
         if rows.labels is not None:
             _compare_labels(model, path, isinstance(rows.labels, LabelLists))
         if model.problem.has_classes:
@@ -229,8 +234,9 @@ def _check_pieces(
         X = as_matrix(rows.X)
         if model.encoding is not None and rows.feature_names is None and X.shape[1] > model.n_features:
             raise InputError(
-                f"{path}: rows of {X.shape[1]:,} features; the model was trained on a table that was encoded as "
-                f"{model.n_features:,}"
+                f"{path}: the rows have {X.shape[1]:,} features, but the model was trained on a table that was encoded "
+                "as "
+                f"{model.n_features:,}; give the table itself"
             )
         compile_scores(model, isinstance(X, CsrRows), need_labels)
         yield X, rows

@@ -144,7 +144,7 @@ def _is_in_cache(name: str, run: Callable[[str], None]) -> bool:
 
 @contextmanager
 def lock_cache() -> Iterator[None]:
-    """Hold the lock of the cache, so that no other process compiles into it; the lock ends with its process.
+    """Hold the lock of the cache, so that no other process compiles into it; the lock ends with this process.
 
     Each version of Python has its own files in the cache, and its own lock.
     """
@@ -183,13 +183,13 @@ def describe_arithmetic() -> Arithmetic:
 
 
 def list_kinds(found: Iterable[Arithmetic]) -> list[Arithmetic]:
-    """Return the distinct descriptions, in order of appearance."""
+    """Return the distinct descriptions of arithmetic, in order of appearance."""
     every = list(found)
     return [one for k, one in enumerate(every) if one not in every[:k]]
 
 
 def name_differences(kinds: list[Arithmetic]) -> str:
-    """Return a list of the differences, such as "blas: openblas 0.3.31 Haswell or openblas 0.3.31 SkylakeX"."""
+    """Return the differences as a string, such as "blas: openblas 0.3.31 Haswell or openblas 0.3.31 SkylakeX"."""
     names = list(dict.fromkeys(name for one in kinds for name in one))
     values = {name: list(dict.fromkeys(one.get(name, "?") for one in kinds)) for name in names}
     return "; ".join(f"{name}: {' or '.join(each)}" for name, each in values.items() if len(each) > 1)
@@ -198,7 +198,7 @@ def name_differences(kinds: list[Arithmetic]) -> str:
 class _Limit(AbstractContextManager[Any]):
     """A context in which BLAS has one thread, even if another Python thread has set the number before.
 
-    threadpoolctl accepts a number only from the first thread that set one, so this record is cleared.
+    threadpoolctl accepts a number only from the first thread that set one. So its record of this thread is cleared.
     """
 
     def __init__(self) -> None:

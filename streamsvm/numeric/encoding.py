@@ -138,7 +138,7 @@ class Encoding:
         return rows if self.bits is None else make_canonical_rows(rows)
 
     def _list_items(self, codes: F64) -> Iterator[tuple[I64, F64]]:
-        """Yield the places and values, (rows,) each, of one possibly nonzero feature per row, column by column."""
+        """Yield one possibly nonzero feature per row, column by column: its place and its value, (rows,) each."""
         first, none = 0, np.zeros(len(codes), np.int64)
         for column, own in zip(self.columns, codes.T, strict=True):
             missing = np.isnan(own)
@@ -191,7 +191,7 @@ def _read_column(about: Any) -> Column:
 
 def _need(condition: bool, what: str) -> None:
     if not condition:
-        raise ValueError(f"encoding: invalid {what}")
+        raise ValueError(f"the encoding of the table has invalid {what}")
 
 
 FIRST, SECOND = np.uint32(0xCC9E2D51), np.uint32(0x1B873593)

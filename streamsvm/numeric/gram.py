@@ -28,7 +28,7 @@ LIGHT_ROWS, LIGHT_COLUMNS = 1024, 512  # number of light rows added at once, and
 
 
 class Waiting:
-    """A buffer for up to `most` weighted rows, allocated with the first one."""
+    """A buffer for up to `most` weighted rows. It is allocated when the first row arrives."""
 
     def __init__(self, n_features: int, most: int, dtype: npt.DTypeLike) -> None:
         self.most, self.filled = most, 0
@@ -40,7 +40,7 @@ class GramSum:
 
     Dense rows are collected in a buffer until it is full; when two sums are added, their buffers are merged. The matrix
     is allocated only when a buffer is full, so that many groups of few rows need only one matrix in the end.
-    most_light: rows with weight_i |x_i|^2 up to this limit are light.
+    most_light: the largest weight_i |x_i|^2 of a light row.
     """
 
     def __init__(self, n_features: int, most_light: float = 0.0) -> None:
@@ -51,7 +51,7 @@ class GramSum:
         self._own = True  # No other sum shares the matrix, so it may be changed in place.
 
     def add(self, X: Matrix, row: I64, weight: F64) -> None:
-        """Add the rows of X with the numbers `row`, each with its weight, which must not be negative."""
+        """Add the rows X[row_e], each with its weight_e >= 0."""
         if isinstance(X, CsrRows):
             _add_csr_gram(X.data, X.indices, X.indptr, row, weight, self._own_total().T)
         elif self._most_light == 0.0:
@@ -117,7 +117,7 @@ def _add_light(rows: F32, lower: F64) -> None:
 
 @njit(cache=True, nogil=True, fastmath=REORDERED_SUMS)
 def _find_light(X: F32 | F64, row: I64, weight: F64, most: float) -> npt.NDArray[np.bool_]:
-    """Return flags of the chosen rows with weight_e |x|^2 at most `most`."""
+    """Return flags of the chosen rows: whether weight_e |x|^2 is at most `most`."""
     is_light = np.zeros(row.size, np.bool_)
     for e in range(row.size):
         x, square = X[row[e]], 0.0
@@ -167,7 +167,8 @@ BLOCK_ITEMS = 32  # items of a sparse row that are summed in float64; the sums o
 class Tile(NamedTuple):
     """A few rows x_i, both as `split` returns them and as a dense tile, and their squared lengths.
 
-    `values` is the dense tile: the rows themselves if they are dense, or the tile and the `position` from `_write_out`.
+    values: the dense tile. If the rows are dense, it is the rows themselves; otherwise it comes from `_write_out`, with
+    `position`.
     """
 
     rows: Split

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from streamsvm.numeric.rows import F64, I64, Flags
+from streamsvm.numeric.rows import F64, I64, Flags, Rows
 
 
 def read_labels(class_costs: Any, codes: Any, weight: F64 | None) -> tuple[F64, F64]:
@@ -44,7 +44,7 @@ def unpack_sets(bits: Bits, n_labels: int) -> Flags:
 
 
 def find_label(bits: Bits, code: int) -> Flags:
-    """Return flags (n,) of the rows that have a label."""
+    """Return flags (n,): whether a row has the label with this code."""
     return (bits[:, code // 8] >> (code % 8) & 1).astype(np.bool_)
 
 
@@ -63,6 +63,14 @@ def sum_labels(bits: Bits, n_labels: int, weight: npt.NDArray[np.float64] | None
         has = unpack_sets(bits[at : at + COUNTED_ROWS], n_labels)
         total += np.sum(has, axis=0) if weight is None else weight[at : at + COUNTED_ROWS] @ has
     return total
+
+
+def count_labels(rows: Rows, counts: I64) -> None:
+    """Add to `counts` the number of rows of each class, or, for sets of labels, the number of rows with each label."""
+    if rows.y is not None:
+        counts += np.bincount(rows.y, minlength=len(counts))
+    if rows.label_sets is not None:
+        counts += sum_labels(rows.label_sets, len(counts), None).astype(np.int64)
 
 
 LARGEST_CONFIDENCE = 3.0  # The sum of a class's scores is mapped to between -1/3 and 1/3, so it never outweighs a vote.
@@ -87,7 +95,8 @@ def find_blocks(n_support: I64) -> list[slice]:
 def sum_by_class(n_support: I64, n_rows: int, add_up: Callable[[slice], F64]) -> F64:
     """Return the scores of all pairs without intercepts, (n_rows, pairs).
 
-    add_up: returns the sums (n_rows, K - 1) over a slice of support vectors, one for each row of their coefficients.
+    add_up: a function that returns the sums (n_rows, K - 1) over a slice of support vectors, one for each row of their
+    coefficients.
     """
     K = len(n_support)
     found, place = np.zeros((n_rows, count_pairs(K))), {pair: k for k, pair in enumerate(list_pairs(K))}
@@ -128,7 +137,10 @@ def vote(scores: F64, n_classes: int) -> F64:
 
 
 def choose_by_votes(scores: F64, n_classes: int) -> I64:
-    """Return the code of the first class with the most votes, (n,), as in LIBSVM; a score of 0 votes for the second."""
+    """Return the code of the first class with the most votes, (n,), as in LIBSVM.
+
+    A score of 0 is a vote for the second class of its pair.
+    """
     votes = np.zeros((len(scores), n_classes), np.int64)
     for k, (first, second) in enumerate(list_pairs(n_classes)):
         votes[:, first] += scores[:, k] > 0

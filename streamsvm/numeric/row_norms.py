@@ -13,6 +13,7 @@ computed in float32, which is fast, and a bound on their rounding errors is adde
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numba import njit
@@ -33,10 +34,16 @@ class RowNorm:
 
     A: F64
 
-    @property
+    @cached_property
     def size(self) -> float:
         """The Frobenius norm of A."""
         return float(np.linalg.norm(self.A))
+
+    @cached_property
+    def rounded(self) -> F32:
+        """The columns of A' for the features, in float32."""
+        rounded: F32 = self.A[:, :-1].T.astype(np.float32)
+        return rounded
 
     def measure_columns(self) -> F64:
         """Return the lengths |A e_j| of the columns of A, (width,), rounded upwards."""
@@ -69,7 +76,7 @@ class RowNorm:
 
 
 def make_norm(rows: Rows, bias_feature: float) -> RowNorm:
-    """Return the norm for the scatter of these rows."""
+    """Return the norm whose M is the scatter of these rows, with a small ridge."""
     n, width = rows.n_rows, rows.X.shape[1] + 1
     M = sum_products(rows.X, np.arange(n), np.full(n, 1.0 / n), bias_feature)
     M[-1, -1] = bias_feature**2  # exact, unlike the computed mean
@@ -99,7 +106,7 @@ def measure_scaled_rows(norm: RowNorm, rows: Rows, bias_feature: float, sizes: F
 
 
 def _measure(norm: RowNorm, rows: Rows, bias_feature: float) -> tuple[F64, F64, float]:
-    """Return the computed |A x| and |x|, (n,) each, and the error of |A x| relative to the sizes of its terms."""
+    """Return the computed |A x| and |x|, (n,) each, and an error bound of |A x| relative to sum_j |A e_j| |x_j|."""
     X, A, width = rows.X, norm.A, norm.A.shape[1]
     measured, lengths, unit = np.empty(rows.n_rows), np.empty(rows.n_rows), UNIT
     if isinstance(X, CsrRows):
@@ -107,7 +114,7 @@ def _measure(norm: RowNorm, rows: Rows, bias_feature: float) -> tuple[F64, F64, 
     else:
         unit = UNIT32
         with np.errstate(over="ignore", invalid="ignore"):
-            products = X @ A[:, :-1].T.astype(np.float32)
+            products = X @ norm.rounded
             constant = (A[:, -1] * bias_feature).astype(np.float32)
         _measure_dense(X, products, constant, bias_feature, measured, lengths)
     return measured, lengths, 2 * unit * (width + 8)
@@ -139,7 +146,7 @@ def _add_sizes(
 
 @njit(cache=True, nogil=True, fastmath=REORDERED_SUMS)
 def _measure_dense(X: F32, products: F32, constant: F32, bias_feature: float, measured: F64, lengths: F64) -> None:
-    """Write |A x| and |x| of dense rows, given their products with A, and the constant feature's part of A x."""
+    """Write |A x| and |x| of dense rows. products: X A'. constant: the constant feature's part of A x."""
     for i in range(X.shape[0]):
         x, product, total, squares = X[i], products[i], 0.0, bias_feature * bias_feature
         for j in range(x.size):
@@ -152,9 +159,9 @@ def _measure_dense(X: F32, products: F32, constant: F32, bias_feature: float, me
 
 
 def bound_rows(squares: F64, rows: Rows, bias_feature: float) -> tuple[F64, F64]:
-    """Return upper bounds on |A x| and |x| of every row, (n,) each. squares: s of `RowNorm.bound_by_squares`.
+    """Return upper bounds on |A x| and |x| of every row, (n,) each. squares: the s of `RowNorm.bound_by_squares`.
 
-    The bound on |A x| takes far less time to compute than |A x|, and is positive.
+    The bound on |A x| is never 0, and takes far less time to compute than |A x| itself.
     """
     bounds, lengths = np.empty(rows.n_rows), np.empty(rows.n_rows)
     _bound_rows(*split(rows.X), squares, bias_feature, bounds, lengths)

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -84,9 +85,12 @@ class CsrRows:
         """Return the rows with `n_features` features: later features are dropped, missing features are zero."""
         if self.n_features <= n_features:
             return CsrRows(self.data, self.indices, self.indptr, n_features)
-        kept = self.indices < n_features
+        return self.keep_items(self.indices < n_features, self.indices, n_features)
+
+    def keep_items(self, kept: Flags, columns: I32, n_features: int) -> CsrRows:
+        """Return the rows with some of their items, whose flags in `kept` are set, in the given columns."""
         indptr = np.concatenate(([0], np.cumsum(kept)))[self.indptr]
-        return CsrRows(self.data[kept], self.indices[kept], indptr, n_features)
+        return CsrRows(self.data[kept], columns[kept], indptr, n_features)
 
 
 Matrix = F32 | CsrRows
@@ -268,9 +272,7 @@ def choose_features(X: Matrix, places: I32) -> Matrix:
     if not isinstance(X, CsrRows):
         return X if np.all(places >= 0) else X[:, places >= 0]
     at = places[X.indices]
-    kept = at >= 0
-    indptr = np.concatenate(([0], np.cumsum(kept)))[X.indptr]
-    return CsrRows(X.data[kept], at[kept], indptr, int(np.count_nonzero(places >= 0)))
+    return X.keep_items(at >= 0, at, int(np.count_nonzero(places >= 0)))
 
 
 def to_dense(X: CsrRows) -> F32:
@@ -287,9 +289,10 @@ def pack_rows(X: Matrix, name: str) -> dict[str, Any]:
 
 @njit(cache=True, nogil=True)
 def _ascend(indices: I32, indptr: I64) -> bool:
-    """Return whether the columns of every row ascend, so that descents occur only between rows.
+    """Return whether the columns of every row ascend.
 
-    The loop over all items has no branch, so it runs in vector registers, in a third of the time of a product.
+    A descent is allowed only from the end of a row to the start of the next one. The loop over all items has no branch,
+    so it runs in vector registers, in a third of the time of a product.
     """
     first, stop, descents = indptr[0], indptr[-1], 0
     before, after = indices[first : max(stop - 1, first)], indices[first + 1 : stop]
@@ -315,7 +318,7 @@ def make_canonical_rows(X: CsrRows) -> CsrRows:
     with np.errstate(over="ignore"):
         data = rows.data.astype(X.data.dtype)
     if not np.isfinite(data).all():
-        raise InputError("the items that a sparse row has in one column add up to more than float32 can hold")
+        raise InputError("a sparse row has several items in one column, and their sum exceeds the range of float32")
     return CsrRows(data, rows.indices.astype(np.int32), rows.indptr.astype(np.int64), X.n_features)
 
 
@@ -347,6 +350,11 @@ def make_writable(value: Any) -> Any:
     if isinstance(value, np.ndarray) and not value.flags.writeable:
         return value.copy(order="K")  # A matrix product in another memory order may have other last bits.
     return value
+
+
+def make_all_writable(values: Sequence[Any]) -> tuple[Any, ...]:
+    """Return the values, with a writable copy of each that `make_writable` copies."""
+    return tuple(map(make_writable, values))
 
 
 def permute_rows(X: Matrix, order: I64) -> Matrix:
@@ -408,7 +416,10 @@ def draw_sample(number: int, n_rows: int, seed: int, is_shuffled: bool) -> I64:
 
 
 def find_first_rows(rows: Rows, numbers: I64) -> Rows | None:
-    """Return `rows` if their ascending numbers are those of the first rows, so that a pass can skip them; else None."""
+    """Return `rows` if they are the first rows of the dataset, so that a pass need not read them again; else None.
+
+    numbers: the row numbers, ascending.
+    """
     return rows if len(numbers) and numbers[-1] == len(numbers) - 1 else None
 
 
@@ -472,9 +483,10 @@ def compute_scores(X: Matrix, W: F64) -> F64:
 
 
 @njit(cache=True, nogil=True)
-def _scores_of_parts(values: F32, indices: I32, indptr: I64, W: F64, scores: F64) -> None:
+def _scores_of_parts(
+    values: F32, indices: I32, indptr: I64, W: F64, columns: I64, limits: I64, n_rows: int, scores: F64
+) -> None:
     """Compute the scores of SCORED_ROWS rows at a time, and copy them to their parts while they are in the cache."""
-    n_parts, n_rows, width = scores.shape
     some = np.empty((SCORED_ROWS, W.shape[0]))
     for at in range(0, n_rows, SCORED_ROWS):
         n = min(SCORED_ROWS, n_rows - at)
@@ -482,17 +494,22 @@ def _scores_of_parts(values: F32, indices: I32, indptr: I64, W: F64, scores: F64
             scores_of(values[at : at + n], indices, indptr, W, some[:n])
         else:
             scores_of(values, indices, indptr[at : at + n + 1], W, some[:n])
-        for part in range(n_parts):
+        for part in range(limits.size - 1):
+            first, width = limits[part], limits[part + 1] - limits[part]
             for i in range(n):
                 for c in range(width):
-                    scores[part, at + i, c] = some[i, part * width + c]
+                    scores[first * n_rows + (at + i) * width + c] = some[i, columns[first + c]]
 
 
-def compute_scores_of_parts(X: Matrix, W: F64) -> F64:
-    """Return X W' by parts: scores (parts, n, k) for weight vectors W (parts, k, d)."""
-    scores = np.empty((len(W), X.shape[0], W.shape[1]))
-    _scores_of_parts(*split(X), W.reshape(-1, W.shape[2]), scores)
-    return scores
+def compute_scores_of_parts(X: Matrix, W: F64, columns: I64, limits: I64) -> list[F64]:
+    """Return the scores X W' by parts: part p has the scores, (n, k_p), of the vectors columns[limits[p]:limits[p+1]].
+
+    W (m, d): weight vectors; several parts may use the same vector, whose scores are computed once.
+    """
+    n = X.shape[0]
+    scores = np.empty(n * len(columns))
+    _scores_of_parts(*split(X), W, columns, limits, n, scores)
+    return [scores[n * first : n * end].reshape(n, end - first) for first, end in pairwise(limits.tolist())]
 
 
 @register_jitable
@@ -549,7 +566,10 @@ def add_row_to_all(values: F32, indices: I32, indptr: I64, i: int, coefs: Values
 
 
 def score_rows(X: Matrix, w: F64, bias_feature: float) -> F64:
-    """Return w.x of rows x with the constant feature, (n,). w (d+1,): the last weight is that of this feature."""
+    """Return w.x of rows x, (n,), where x includes the constant feature.
+
+    w (d+1,): the constant feature's weight is last.
+    """
     scores: F64 = compute_scores(X, w[None, :-1])[:, 0] + bias_feature * w[-1]
     return scores
 

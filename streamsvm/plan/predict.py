@@ -1,8 +1,8 @@
 """The projection of a training: its engine is opened, a model is trained on a sample, and a few chunks are read.
 
-The solver itself trains on a sample in memory, with C n / n_sample for C, so that the problem resembles that of all
-rows. This gives the number of passes, the requests of a pass, and the time between two passes. Then the engine carries
-out such passes over a few chunks, of which it pins the same fraction as in the training.
+The solver itself trains on a sample in memory, with C n / n_sample in place of C, so that the problem resembles the
+problem of all rows. This gives the number of passes, the requests of a pass, and the time between two passes. Then the
+engine carries out such passes over a few chunks, of which it pins the same fraction as in the training.
 
 The number of passes hardly depends on the number of rows if the total cost sum C_i is the same: on Adult, Covertype,
 ijcnn1 and Web, solvers of linear models made 0.6 to 1.6 times as many passes over all rows as over 8,000 rows (hence
@@ -38,9 +38,10 @@ from streamsvm.data.rows.views import ChunkRange, Mapped
 from streamsvm.data.sources.in_memory import ArrayDataset
 from streamsvm.engines.cluster.engine import DistributedEngine
 from streamsvm.engines.engine import Engine
-from streamsvm.engines.local import SerialEngine, plan_scratch
+from streamsvm.engines.local import SerialEngine
 from streamsvm.engines.merge import answer_all
 from streamsvm.engines.open import Client, MemoryPlan
+from streamsvm.engines.tasks import plan_scratch
 from streamsvm.kernels.feature_maps import FeatureMap, Features, KernelMap, PolynomialMap, make_nystrom_map, split_rows
 from streamsvm.numeric.compilation import one_blas_thread
 from streamsvm.numeric.rows import I64, CsrRows, Rows, slice_rows
@@ -64,15 +65,15 @@ T = TypeVar("T")
 
 SAMPLE_ROWS = 8000
 SAMPLE_BYTES = 16 << 20
-SAMPLE_CHUNKS = 8  # chunks from which the sample is drawn; few, because any row costs a read of its whole chunk
+SAMPLE_CHUNKS = 8  # the sample is drawn from this many chunks; each row costs a read of its whole chunk
 SAMPLE_SECONDS = 5.0
-MOST_CHUNKS = 64  # most chunks of the sample; smaller chunks are not worth a step
+MOST_CHUNKS = 64  # the maximum number of chunks of the sample; smaller chunks are not worth a step
 PROBE_SECONDS = 0.3  # duration of a pass over a few chunks; at least four such passes are made
 READ_BYTES_A_SECOND = 1e9  # assumed speed, which determines the number of chunks to read
 WRITE_BYTES_A_SECOND = 4e8  # speed of writing features with checksums, measured by benchmarks/on_the_fly.py
 TIMED_ROWS = 1024
-NUMBER_BYTES = 8 + 8  # per row: its number, and its part of the headers of blocks
-LEAST, MOST = 0.6, 1.6  # least and most passes over all rows, as multiples of the passes over the sample
+NUMBER_BYTES = 8 + 8  # bytes per row for its number and its share of the headers of blocks
+LEAST, MOST = 0.6, 1.6  # bounds of the passes over all rows, as multiples of those over the sample
 # If the time between two passes grows with the rows, it is measured on the sample and on a sample repeated TIMES times,
 # for FEW passes each.
 TIMES, FEW = 5, 8
@@ -83,20 +84,23 @@ Found = tuple[Passes, "Speed", float | None, RowFetches]
 
 @dataclass(frozen=True)
 class Speed:
-    """Seconds per row in the first pass and in later passes, measured on n_chunks chunks."""
+    """Seconds per row in the first pass and in later passes, measured on n_chunks chunks.
+
+    walks: the number of walks side by side that make up a pass; 0 if any number of tasks can share a pass.
+    """
 
     first: float
     later: float
     n_chunks: int
+    walks: int = 0
 
 
 class SampleRun(SerialEngine):
-    """A training on a sample: an engine that records requests, their duration, and the solver's time between them.
+    """An engine for the training on a sample. It records requests, their durations, and the solver's time between them.
 
-    All times are CPU seconds on one thread. kinds: one pass of each kind, and the number of passes of the kind.
+    All times are CPU seconds on one thread. kinds: for each kind, one pass and the number of passes.
     seconds: the times of all requests, by kind. taken: the number of rows of each request for rows by number. After the
-    training, status and passes are as in a Result, and scans lists one pass of each kind, with the cost of all passes
-    of the kind in units of that pass.
+    training, status and passes are as in a Result, and scans is the result of `weigh`.
     """
 
     status: str
@@ -116,12 +120,11 @@ class SampleRun(SerialEngine):
         return self.solver_seconds / max(1, self.passes)
 
     def scan(self, scan: Scan) -> Any:
-        """Carry out a pass, and record its time. Of each kind, keep the last pass whose number is a power of two.
-
-        Such a pass comes from within the run. Rows that the solver holds for the pass cost nothing, since the pass does
-        not read them again.
+        """Carry out a pass, and record its time. For each kind of pass, the last pass whose number is a power of two is
+        kept as an example from the middle of the run. Rows that the solver holds in memory cost nothing, since the pass
+        does not read them again.
         """
-        if scan.held is not None and self.taken:  # later passes may hold the same rows
+        if scan.held is not None and self.taken:  # empty if an earlier pass held the same rows
             self.taken.pop()
         kind = _find_kind(scan.add)
         kept, number = self.kinds.get(kind, (scan, 0))
@@ -129,7 +132,7 @@ class SampleRun(SerialEngine):
         return self._record(kind, partial(super().scan, scan))
 
     def weigh(self) -> list[tuple[Scan, float]]:
-        """Return one pass of each kind, and the cost of all passes of the kind in units of that pass.
+        """Return for each kind one pass, and the cost of all passes of this kind as a multiple of that pass.
 
         The cost is not just the number of passes, since later passes may request fewer cuts and then cost less.
         """
@@ -150,7 +153,7 @@ class SampleRun(SerialEngine):
         return self._record("walk", partial(super().walk, walk))
 
     def _record(self, what: Any, do: Callable[[], T]) -> T:
-        """Carry out a request; record its CPU seconds, and those of the solver before it."""
+        """Carry out a request; record its CPU seconds, and the CPU seconds of the solver since the previous request."""
         began = time.process_time()
         self.solver_seconds += began - self.answered
         found = do()
@@ -182,9 +185,9 @@ def draw_sample(source: RowSource, queries: bool, seed: int) -> ArrayDataset:
 
 
 def _cut(source: RowSource, n_rows: int) -> I64:
-    """Return the limits of the sample's chunks. It has as many chunks as the source, or MOST_CHUNKS if these are fewer.
+    """Return the limits of the sample's chunks: at most MOST_CHUNKS chunks, and no more than the source has.
 
-    Chunks matter because a walk takes one chunk after another.
+    The number of chunks matters because a walk takes one chunk after another.
     """
     starts = source.chunk_starts
     few = starts if source.n_chunks <= MOST_CHUNKS else np.linspace(0, source.n_rows, MOST_CHUNKS + 1)
@@ -227,7 +230,10 @@ def _hold(taken: Rows, source: RowSource, qid: I64 | None) -> ArrayDataset:
 def try_sample(
     sample: ArrayDataset, source: RowSource, options: TrainOptions, plan: MemoryPlan, most_passes: int | None = None
 ) -> SampleRun:
-    """Train on the sample for at most SAMPLE_SECONDS. Raises InputError if this is impossible, as with one class."""
+    """Train on the sample for at most SAMPLE_SECONDS.
+
+    Raises InputError if this is impossible (for example, with one class).
+    """
     if sample.y is not None and len(np.unique(sample.y)) < 2:
         raise InputError(f"all {sample.n_rows:,} sampled rows belong to one class")
     C = options.C * source.n_rows / sample.n_rows
@@ -252,7 +258,7 @@ def _read_only(totals: list[Any], rows: Rows) -> None:
 
 @dataclass(frozen=True)
 class Probe:
-    """A training to be projected: its fits, which share the reads, and the engine opened for it.
+    """A training to be projected: its fits, which share the reads, and the engine that was opened for them.
 
     n_tasks: the number of tasks that run at once.
     """
@@ -264,7 +270,10 @@ class Probe:
     n_tasks: int
 
     def project(self, kind: str) -> Found:
-        """Return the projection. kind: how the passes of the solver are predicted (solvers.registry)."""
+        """Return the projection.
+
+        kind: the method by which the passes of the solver are predicted (solvers.registry).
+        """
         if kind == "epochs":
             return self._project_epochs()
         return self._project_sampled() if kind == "sampled" else self._project_unknown()
@@ -323,12 +332,15 @@ class Probe:
             slope = (long.between - short.between) / (long.n_rows - short.n_rows)
             between += max(0.0, slope) * (source.n_rows - sample.n_rows)
         taken = self._measure_taken(tries[0])  # before the probe changes the source
-        # the first run has the same fraction of resident rows as the training, so the probe holds no more rows than fit
-        speed = self.measure_passes(tries[0]) if tries[0].scans else self._measure_walks(tries[0], 1)
+        # The first run has the same fraction of resident rows as the training, so the probe needs no more memory.
+        # With so few rows, it may walk through blocks although the training does not; the second run is then the model.
+        walks = fit.memory(1).walk_bytes > 0
+        tried = next((one for one in tries if bool(one.scans) != walks), tries[0])
+        speed = self.measure_passes(tried) if tried.scans else self._measure_walks(tried, 1)
         return _expect(tries, source.n_rows), speed, len(self.fits) * between, taken
 
     def _measure_taken(self, tried: SampleRun) -> RowFetches:
-        """Return the bytes read to fetch rows by number: in each pass, and once for a sample."""
+        """Return the bytes read to fetch rows by number: in each pass, and once for the sample of the solver."""
         source, first = self.engine.source, self.fits[0].sample
         if first is None:
             found = sum(_count_bytes(source, number * source.n_rows // tried.n_rows) for number in tried.taken)
@@ -346,12 +358,12 @@ class Probe:
         return self._measure([(Scan(list, _read_only, operator.add), 1.0)], 0.0)
 
     def _measure_walks(self, tried: SampleRun, side_by_side: int) -> Speed:
-        """Return the speed of `side_by_side` walks through all rows: the slower of reading and learning."""
+        """Return the speed of `side_by_side` walks through all rows, which is limited by reading or by learning."""
         read = self.measure_reading()
         walks = tried.seconds["walk"]
         last_epoch = walks[len(walks) - len(walks) // max(1, tried.passes) :]
         learned = sum(last_epoch) / tried.n_rows / min(side_by_side, self.n_tasks)
-        return Speed(max(read.first, learned), max(read.later, learned), read.n_chunks)
+        return Speed(max(read.first, learned), max(read.later, learned), read.n_chunks, side_by_side)
 
     def measure_passes(self, tried: SampleRun) -> Speed:
         """Measure the speed of a pass of the fits: the sum over all kinds of passes, weighted by their frequency."""
@@ -363,9 +375,10 @@ class Probe:
     def _measure(self, kinds: list[tuple[Scan, float]], row_seconds: float, n_fits: int = 1) -> Speed:
         """Carry out passes over the first chunks, of which the engine pins the same fraction as in the training.
 
-        kinds: one pass of each kind, and its frequency per pass of the solver; n_fits passes of a kind share a read.
-        row_seconds: the time per row on one thread. There are enough chunks to keep n_tasks threads busy for
-        PROBE_SECONDS, and at least one chunk per thread. Afterwards, these chunks remain the source of the engine.
+        kinds: for each kind, one pass, and the number of passes of the kind for each pass of the solver. n_fits: the
+        number of passes of a kind that share a read. row_seconds: the time per row on one thread. There are enough
+        chunks to keep n_tasks threads busy for PROBE_SECONDS, and at least one chunk per thread. Afterwards, these
+        chunks remain the source of the engine.
         """
         engine, source = self.engine, self.engine.source
         chunk_seconds = 1.0 / source.n_chunks * (source.n_rows * row_seconds + source.nbytes / READ_BYTES_A_SECOND)
@@ -428,6 +441,8 @@ def plan_training(
         n_tasks = cluster.workers * cluster.threads if cluster else options.threads or default_threads()
         probe = Probe(fits, options, engine, memory, n_tasks)
         passes, speed, between, taken = probe.project(choose_solver(options).passes)
+        if cluster and speed.walks:
+            cluster = replace(cluster, most_tasks=speed.walks)
     if needs_scale(options):
         passes = passes.add(1, "for gamma")
     if folds is not None:
@@ -437,7 +452,7 @@ def plan_training(
     scratch = plan_scratch(fit.scratch, source, memory.pin_bytes)
     row_bytes = source.nbytes + NUMBER_BYTES * source.n_rows  # each spooled row is stored with its number
     most_bytes = 0 if scratch is None else round(scratch.most_share * row_bytes)
-    own = between, taken, speed.n_chunks, fit.note, fit.scratch or "", most_bytes
+    own = between, taken, speed.n_chunks, fit.reason, fit.note, fit.scratch or "", most_bytes
     return Plan(source, options, memory, passes, first, later, *own, cluster=cluster)
 
 
@@ -456,7 +471,7 @@ def _expect(tries: list[SampleRun], n_rows: int) -> Passes:
     if tries[0].n_rows == n_rows:
         return Passes(counts[0], counts[0], counts[0], "measured on all rows, which are few")
     if min(counts) < max(counts):
-        more = 0 if tries[0].scans else 1  # a walk through blocks in another order may need one more
+        more = 0 if tries[0].scans else 1  # a walk through blocks in another order may need one more pass
         return Passes(min(counts), round(math.sqrt(counts[0] * counts[-1])), max(counts) + more, how)
     return Passes(max(1, math.floor(LEAST * counts[0])), counts[0], math.ceil(MOST * counts[0]), how)
 

@@ -30,32 +30,34 @@ from streamsvm.options import TrainOptions
 from streamsvm.solvers.set_up import choose_solver
 from streamsvm.system.files import is_remote
 
-WORKER_SECONDS = 0.0022  # time of the scheduler for each worker of a pass (benchmarks/passes.py)
+WORKER_SECONDS = 0.0022  # seconds of the scheduler for each worker in a pass
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """The workers of a training, the threads of each, the groups of chunks, and the requests per pass to a store.
+    """The workers of a training, the threads of each, the most tasks of a pass, and the requests per pass to a store.
 
-    requests: 0 for rows on a disk.
+    most_tasks: the number of groups of chunks, or of the walks of a pass, since a walk cannot be divided. requests: 0
+    for rows on a disk.
     """
 
     workers: int
     threads: int
-    n_groups: int
+    most_tasks: int
     requests: int
 
     def count_fastest(self, pass_seconds: float) -> int:
         """Return the number of workers that minimises the time of a pass, given its time on the current workers."""
-        return max(1, min(self.n_groups, round(math.sqrt(self._count_alone(pass_seconds) / WORKER_SECONDS))))
+        return max(1, min(self.most_tasks, round(math.sqrt(self._count_alone(pass_seconds) / WORKER_SECONDS))))
 
     def project_pass(self, pass_seconds: float, workers: int) -> float:
         """Return the seconds of a pass on `workers` workers, given its time on the current workers."""
-        return WORKER_SECONDS * workers + self._count_alone(pass_seconds) / min(workers, self.n_groups)
+        return WORKER_SECONDS * workers + self._count_alone(pass_seconds) / min(workers, self.most_tasks)
 
     def _count_alone(self, pass_seconds: float) -> float:
         """Return the seconds of the pass on a single worker."""
-        return self.workers * max(0.0, pass_seconds - WORKER_SECONDS * self.workers)
+        busy = min(self.workers, self.most_tasks)
+        return busy * max(0.0, pass_seconds - WORKER_SECONDS * self.workers)
 
 
 def find_cluster(engine: Engine) -> Cluster | None:
@@ -64,8 +66,8 @@ def find_cluster(engine: Engine) -> Cluster | None:
         return None
     slots = engine.list_slots()
     workers = max(1, len({address for address, _ in slots}))
-    threads, n_groups = max(1, len(slots) // workers), len(plan_groups(engine.source))
-    return Cluster(workers, threads, n_groups, count_requests(engine.source))
+    threads, most_tasks = max(1, len(slots) // workers), len(plan_groups(engine.source))
+    return Cluster(workers, threads, most_tasks, count_requests(engine.source))
 
 
 def count_requests(source: RowSource) -> int:
@@ -88,7 +90,7 @@ KEPT_SHARE = 100 / 105  # chunk bytes per byte of memory for chunks: the project
 
 @dataclass(frozen=True)
 class Passes:
-    """The least, likely and largest number of passes (None: unknown). how: how they were estimated."""
+    """The least, likely and largest number of passes (None: unknown). how: the method of the estimate, in words."""
 
     least: int | None
     about: int | None
@@ -96,7 +98,7 @@ class Passes:
     how: str
 
     def add(self, number: int, which: str) -> Passes:
-        """Add some passes. which: their purpose."""
+        """Return the passes plus `number` passes. which: the purpose of the added passes."""
         if not number:
             return self
         least, about, most = (None if n is None else n + number for n in (self.least, self.about, self.most))
@@ -134,12 +136,15 @@ class Plan:
         The rows that the solver fetches by number, in addition to the passes.
     probed_chunks : int
         Chunks that were read to measure the passes.
+    reason : str
+        Why the solver was chosen, and what was second.
     note : str
         A remark on the chosen solver, such as what more memory would save.
     scratch, scratch_bytes : str, int
-        The folder for spooled rows, and the most bytes that it holds at once; "" and 0 if there is none.
+        The folder for spooled rows, and the maximum number of bytes in it; "" and 0 if there is none.
     cluster : Cluster or None
-        The workers; None for threads. `memory` is that of one worker, or of the driver if it needs more.
+        The workers; None for threads. With workers, `memory` is the memory of one worker, or of the driver if it needs
+        more.
     """
 
     source: RowSource
@@ -151,6 +156,7 @@ class Plan:
     between_seconds: float | None
     taken: RowFetches
     probed_chunks: int
+    reason: str = ""
     note: str = ""
     scratch: str = ""
     scratch_bytes: int = 0
@@ -200,6 +206,13 @@ class Plan:
             minutes[workers] = (first + (n_passes - 1) * later + n_passes * self.between_seconds) / 60
         return minutes
 
+    def find_driver_share(self, n_passes: int | None) -> float | None:
+        """Return the share of the seconds in which the solver computes and workers wait; None if it is unknown."""
+        seconds = self.sum_seconds(n_passes)
+        if n_passes is None or self.cluster is None or self.between_seconds is None or not seconds:
+            return None
+        return min(1.0, n_passes * self.between_seconds / seconds)
+
     def as_json(self) -> dict[str, Any]:
         """Return the plan as `train --plan --json` prints it; unknown figures are None."""
         counts, cluster = self.count_passes(), self.cluster
@@ -229,9 +242,12 @@ class Plan:
             "memory_budget_bytes": self.memory.budget_bytes,
             "workers": cluster and cluster.workers,
             "worker_minutes": None if cluster is None or seconds is None else cluster.workers * seconds / 60,
+            "driver_share": self.find_driver_share(counts[1]),
+            "tasks_of_a_pass": cluster and cluster.most_tasks,
             "fastest_workers": cluster and cluster.count_fastest(self.later_seconds),
             "minutes_by_workers": self.list_minutes(counts[1]),
             "requests": self.sum_requests(counts[1]),
+            "reason": self.reason,
             "note": self.note,
         }
 

@@ -66,12 +66,12 @@ class SquaredHinge(OfMargins):
         return costs * missing**2, -2.0 * costs * y * missing
 
     def bend(self, rows: Rows, scores: F64, reach: F64) -> F64:
-        """See SmoothLoss: 2 C_i if the row stays inside the margin."""
+        """Return 2 C_i if the row stays inside the margin, else 0; see SmoothLoss."""
         y, costs = self.read(rows)
         return np.where(1.0 - y * scores > reach, 2.0 * costs, 0.0)
 
     def bend_most(self, rows: Rows, scores: F64, reach: F64) -> F64:
-        """See SmoothLoss: 2 C_i if the row can be inside or on the margin."""
+        """Return 2 C_i if the row can come inside or onto the margin, else 0; see SmoothLoss."""
         y, costs = self.read(rows)
         return np.where(1.0 - y * scores >= -reach, 2.0 * costs, 0.0)
 
@@ -93,11 +93,11 @@ class Logistic(OfMargins):
         return costs * (np.maximum(0.0, -margins) + np.log1p(odds)), -costs * y * share
 
     def bend(self, rows: Rows, scores: F64, reach: F64) -> F64:
-        """See SmoothLoss: the second derivative falls with the magnitude of the score."""
+        """Return the second derivative at the largest magnitude of the score within reach; see SmoothLoss."""
         return self._bend_at(rows, np.abs(scores) + reach)
 
     def bend_most(self, rows: Rows, scores: F64, reach: F64) -> F64:
-        """See SmoothLoss: the second derivative at the score nearest to 0."""
+        """Return the second derivative at the score nearest to 0 within reach; see SmoothLoss."""
         return self._bend_at(rows, np.maximum(0.0, np.abs(scores) - reach))
 
     def _bend_at(self, rows: Rows, sizes: F64) -> F64:
@@ -139,7 +139,7 @@ def choose_labels(scores: F64) -> npt.NDArray[np.bool_]:
 
 
 def share_out(y: I32, folds: int, rng: np.random.Generator) -> Folds:
-    """Return the fold of each row; the rows of each code are distributed evenly over the folds."""
+    """Return the fold of each row, given its code in y (n,). Each code's rows are spread evenly over the folds."""
     order = rng.permutation(len(y))
     order = order[np.argsort(y[order], kind="stable")]
     fold = np.empty(len(y), np.uint8)
@@ -162,7 +162,7 @@ def describe_class(rows: int, right: int, chosen: int) -> dict[str, Any]:
 
 
 class OfClasses(Problem):
-    """A problem whose scores determine the class of a row."""
+    """A problem in which a row's scores determine its class."""
 
     models: tuple[str, ...] = ("linear", "kernel")
     has_class_costs = True

@@ -53,7 +53,9 @@ from streamsvm.system.errors import InputError
 NU = 0.5  # the default of LIBSVM
 CLASSES = (-1, 1)  # the labels of novel rows, and of rows in the region
 UNKNOWN, UNLABELLED = -1, -2  # the codes of a label that is neither class, and of a missing label
-NOT_CHOSEN = "the task one-class uses no labels, so it cannot be measured on held-out rows"
+NOT_CHOSEN = (
+    "the task one-class uses no labels, so it cannot be measured on held-out rows; choose its parameters yourself"
+)
 
 
 def read_share(options: TrainOptions) -> float:
@@ -139,7 +141,7 @@ class NuClassify(OfClasses):
             names = " and ".join(map(str, np.asarray(source.classes).tolist()))
             raise InputError(
                 f"{source.name}: nu is {nu:g}, which is infeasible: for the classes {names} it can be at most "
-                f"{largest:.6g}, twice the share of the smaller class"
+                f"{largest:.6g}, twice the share of the smaller class; choose a smaller nu"
             )
         return {"loss": "nu_hinge", "class_costs": list(costs), "nu": nu}
 

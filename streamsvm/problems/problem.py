@@ -46,7 +46,7 @@ class Scored:
 
     @property
     def labels(self) -> npt.NDArray[Any]:
-        """The labels of rows that have labels; see `truth`."""
+        """The labels of the rows; only for rows that have labels. See `truth`."""
         assert self.truth is not None
         return self.truth
 
@@ -107,7 +107,7 @@ class Problem(ABC):
     measure_tile: Callable[[F64, npt.NDArray[Any]], tuple[float, float]] | None = None
 
     def count_problems(self, source: RowSource) -> int:  # noqa: ARG002
-        """Return the number of problems that the labels make: 1, or K for one class against the rest."""
+        """Return the number of problems that are trained for this source: 1, or K for one class against the rest."""
         return 1
 
     def count_scores(self, n_classes: int) -> int:  # noqa: ARG002
@@ -134,7 +134,7 @@ class Problem(ABC):
         return (rng.permutation(source.n_rows) % folds).astype(np.uint8)
 
     def measure_scores(self, scores: F64, truth: npt.NDArray[Any], qid: I64 | None) -> float:  # noqa: ARG002
-        """Return the quality of the scores of held-out rows; higher is better. truth: from `read_truth`."""
+        """Return the quality of the scores of held-out rows; higher is better. truth: the result of `read_truth`."""
         assert self.measure_tile is not None
         total, size = self.measure_tile(scores, truth)
         return total / size if size else 0.0

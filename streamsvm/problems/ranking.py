@@ -40,7 +40,7 @@ def find_starts(qid: I64) -> I64:
 
 
 def evaluate_ranking(scores: F64, labels: F64, qid: I64 | None) -> dict[str, Any]:
-    """Return measures of the scores of rows with these ranks (NaN if unknown) and query ids.
+    """Return measures of ranking, given the rows' scores, their ranks (NaN if unknown), and their query ids.
 
     The measures are swapped pairs and Kendall's tau within queries, NDCG@k if there are queries (losses.pairs), and the
     area under the ROC curve if there are two ranks.
@@ -119,7 +119,7 @@ RANK, ROC_AREA = Rank(), RocArea()
 
 NO_PAIRS = (
     "there are no two rows to compare: all rows (of each query) are of one class, or sample weights are so small that "
-    "the weights of all pairs, which are their products, are 0"
+    "the weights of all pairs, which are their products, are 0; add rows with other labels, or raise the weights"
 )
 QUERIES_AT_ONCE = 1 << 20  # queries that are compared at once, to find a query that occurs in two places
 SPREAD = np.uint64(0x9E3779B97F4A7C15)  # 2^64 (golden ratio - 1); the high bits of its multiples are spread evenly
@@ -127,10 +127,10 @@ SPREAD = np.uint64(0x9E3779B97F4A7C15)  # 2^64 (golden ratio - 1); the high bits
 
 @dataclass(frozen=True)
 class QueryPairs:
-    """Totals of all pairs within queries, and a sample of the pairs.
+    """The total weight of all pairs within queries, and a sample of the pairs.
 
     total: the sum of the weights of all pairs. weight: the sum of the weights of all rows. largest: the number of rows
-    in the largest query. sample: the pairs of some queries. rows: the row numbers of the sample.
+    in the largest query. sample: the pairs of some queries. rows: the numbers of the rows in the sample.
     """
 
     total: float
@@ -207,7 +207,10 @@ def require_comparable(source: RowSource, task: str) -> problem.Labels:
     """
     classes = require_classes(source)
     if task == "roc-area" and len(classes) != 2:
-        raise InputError(f"{source.name}: the area under the ROC curve needs two classes, not {len(classes):,}")
+        raise InputError(
+            f"{source.name}: the area under the ROC curve needs two classes, not {len(classes):,}; for "
+            "more than two, choose the task rank"
+        )
     if task == RANK.name and classes.dtype.kind not in "biuf":
         raise InputError(f"{source.name}: labels are {str(classes[0])!r}, ..., but ranks have to be numbers")
     return classes
@@ -239,11 +242,14 @@ def _read_chunks(source: RowSource) -> Iterator[Labelled]:
 
 
 def _check_weights(name: str, start: int, qid: I64, weight: F64) -> None:
-    """Raise InputError if rows of one query differ in weight. start: the number of the first row."""
+    """Raise InputError if rows of one query differ in weight. start: the number of the first of these rows."""
     uneven = np.flatnonzero((np.diff(qid) == 0) & (np.diff(weight) != 0))
     if len(uneven):
         row, query = start + uneven[0] + 2, qid[uneven[0]]
-        raise InputError(f"{name}: row {row}: its weight differs from that of the other rows of query {query}")
+        raise InputError(
+            f"{name}: row {row}: its weight differs from that of the other rows of query {query}: give all of them the "
+            "same weight"
+        )
 
 
 def _check_places(source: RowSource, n_queries: int) -> None:
@@ -284,8 +290,9 @@ def _list_starts(source: RowSource, share: int, shares: int) -> tuple[I64, I64]:
 
 ROW_VECTORS = 28  # vectors of 8 bytes per row: scores, also in twice the precision, and pair counts
 LARGEST_QUERY_BYTES = 16 << 20  # With a larger query, the driver holds the scores of all rows.
-SAMPLE_BYTES = 16 << 20  # maximum size of the sample in bytes; if rows are long, it has fewer of them
-# Copies of the largest query in a task: at both ends of its rows, where two ends meet, and while pieces are joined.
+SAMPLE_BYTES = 16 << 20  # maximum size of the sample in bytes; a sample of long rows has fewer rows
+# Copies of the largest query in a task: one at each end of the task's rows, one where two tasks meet, and one while its
+# pieces are joined.
 EDGES = 4
 TASK_BYTES = 320  # per row of a tile: scores, also in twice the precision, their sort order, and pair counts
 
@@ -330,7 +337,7 @@ MOST_RANKS = 16  # With more ranks, the buckets of a histogram would be too wide
 class FewRanks:
     """The total weight of each rank, and a sample of the pairs.
 
-    sample: the pairs of some rows of each rank, with weights scaled to stand for all rows of the rank. rows: the
+    sample: the pairs of some rows of each rank; each row has the weight of all the rows that it represents. rows: the
     numbers of these rows in the source.
     """
 
@@ -360,7 +367,7 @@ def find_few_ranks(source: RowSource, task: str) -> FewRanks:
 
 
 def _draw_sample(source: RowSource, strides: I64) -> tuple[Pairs, I64]:
-    """Return every k-th row of positive weight of each rank, with k times its weight. strides: the k of each rank."""
+    """Return every k-th row of positive weight of each rank, with k times its weight. strides: k for each rank."""
     seen = np.zeros(len(strides), np.int64)
     chosen: list[Labelled] = []
     for every in _read_chunks(source):

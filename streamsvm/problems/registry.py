@@ -31,7 +31,7 @@ class Entry(NamedTuple):
     help: str
 
     def has_kind(self, kind: str) -> bool:
-        """Return whether a loss is of this kind."""
+        """Return whether one of the losses of the problem is of this kind."""
         return any(kind in kinds for kinds in self.losses.values())
 
 
@@ -88,7 +88,7 @@ def find_entry(name: str) -> Entry:
 
 
 PENALTIES = ("l2", "l1")
-SPARSE = "smooth-l1"  # the kind of smooth losses with the penalty l1
+SPARSE = "smooth-l1"  # the kind of a smooth loss that is combined with the penalty l1
 
 
 def find_kinds(task: str, loss: str | None = None, penalty: str = "l2") -> tuple[str, ...]:

@@ -64,7 +64,7 @@ class EpsilonInsensitive(OfErrors):
         return costs * (above + below), costs * (up - down)
 
     def steepest(self, rows: Rows) -> F64:
-        """See ConvexLoss: the costs."""
+        """Return C_i, the steepest slope of each row's loss; see ConvexLoss."""
         return self.read_costs(rows)
 
     def smooth(self, rows: Rows, scores: F64, reach: F64) -> Smoothing:
@@ -80,17 +80,17 @@ class EpsilonInsensitive(OfErrors):
         return Smoothing(*found)
 
     def bend(self, rows: Rows, scores: F64, reach: F64) -> F64:
-        """See SmoothLoss: C_i / (2 width) for each kink, if the row is sure to stay within its width."""
+        """Return the sum of C_i / (2 width) over the kinks within whose width the row surely stays; see SmoothLoss."""
         stays = np.sum(np.abs(self._find_kinks(rows, scores)) + reach < self.width, axis=0)
         return np.asarray(self.sharpest(rows) / 2.0 * stays, np.float64)
 
     def bend_most(self, rows: Rows, scores: F64, reach: F64) -> F64:
-        """See SmoothLoss: C_i / (2 width) for each kink, if the row may lie within its width."""
+        """Return the sum of C_i / (2 width) over the kinks within whose width the row may lie; see SmoothLoss."""
         comes = np.sum(np.abs(self._find_kinks(rows, scores)) - reach <= self.width, axis=0)
         return np.asarray(self.sharpest(rows) / 2.0 * comes, np.float64)
 
     def sharpest(self, rows: Rows) -> F64:
-        """See SmoothLoss: the sum over both kinks, which may both be near."""
+        """Return the sum of C_i / (2 width) over both kinks, since a score may be near both; see SmoothLoss."""
         costs = self.read_costs(rows)
         return costs / self.width if self.width > 0.0 else np.zeros_like(costs)
 
@@ -117,12 +117,12 @@ class SquaredEpsilonInsensitive(OfErrors):
         return costs * outside**2, 2.0 * costs * outside * np.sign(error)
 
     def bend(self, rows: Rows, scores: F64, reach: F64) -> F64:
-        """See SmoothLoss: 2 C_i if the row stays outside the tube, or if epsilon is 0."""
+        """Return 2 C_i if the row stays outside the tube, or if epsilon is 0, else 0; see SmoothLoss."""
         away, bent = np.abs(self.find_errors(rows, scores)) - self.epsilon, self.sharpest(rows)
         return np.where(away > reach, bent, 0.0) if self.epsilon > 0.0 else bent
 
     def bend_most(self, rows: Rows, scores: F64, reach: F64) -> F64:
-        """See SmoothLoss: 2 C_i if the row can be outside the tube, or on its edge."""
+        """Return 2 C_i if the row can be outside the tube or on its edge, else 0; see SmoothLoss."""
         away, bent = np.abs(self.find_errors(rows, scores)) - self.epsilon, self.sharpest(rows)
         return np.where(away >= -reach, bent, 0.0)
 
@@ -142,7 +142,7 @@ def read_numbers(source: RowSource) -> F64:
     if source.has_targets:
         return np.empty(0)
     if source.classes is None:
-        raise InputError(f"{source.name}: there are no labels to learn from")
+        raise InputError(f"{source.name}: there are no labels to learn from; ingest the rows with their targets")
     if source.classes.dtype.kind not in "biuf":
         raise InputError(f"{source.name}: labels are {str(source.classes[0])!r}, ..., but a regression needs numbers")
     numbers = source.classes.astype(np.float64)
@@ -163,7 +163,7 @@ class OfTargets(Problem):
         return read_as_numbers(labels, "targets")
 
     def measure_tile(self, scores: F64, truth: npt.NDArray[Any]) -> tuple[float, float]:
-        """Return minus the sum of the absolute errors, and the number of rows."""
+        """Return the negative sum of the absolute errors, and the number of rows."""
         return -float(np.sum(np.abs(scores - truth))), len(truth)
 
     def evaluate(self, parts: Iterable[Scored], classes: Labels) -> dict[str, Any]:  # noqa: ARG002
@@ -201,7 +201,9 @@ class Regress(OfTargets):
         read_numbers(source)
         epsilon = EPSILON if options.epsilon is None else options.epsilon
         if not (is_finite(epsilon) and epsilon >= 0.0):
-            raise InputError(f"epsilon is {epsilon!r:.40}, but the half-width of a tube is finite and not negative")
+            raise InputError(
+                f"epsilon is {epsilon!r:.40}, but the half-width of a tube must be finite and not negative"
+            )
         return {"loss": options.loss or next(iter(LOSSES)), "row_cost": float(options.C), "tube": float(epsilon)}
 
     def read_losses(self, told: Mapping[str, Any], source: RowSource, n_problems: int) -> list[Any]:  # noqa: ARG002

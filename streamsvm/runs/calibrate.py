@@ -63,9 +63,9 @@ Calibrated = tuple[dict[str, Any], dict[str, Any]]
 def calibrate_scores(way: str, scores: F64, truth: Truth, weight: F64, fold: Folds) -> Calibrated:
     """Fit a function to the scores of all rows, and measure each fold with a function fitted to the other folds.
 
-    way: a name in CALIBRATIONS. scores: by models that have not seen the rows, (n, K), or (n, 1) for two classes.
-    truth: classes (n,), or label indicators (n, K). weight, fold (n,): the weight of each row, and the fold that held
-    it out. Raises ValueError if there are too few rows.
+    way: a name in CALIBRATIONS. scores: the scores of the rows by models that have not seen them, (n, K), or (n, 1) for
+    two classes. truth: the classes (n,), or label indicators (n, K). weight, fold (n,): the weight of each row, and the
+    fold that held it out. Raises ValueError if there are too few rows.
     """
     method, measured, has_sets = CALIBRATIONS[way], Reliability(), truth.ndim == 2
     add = measured.add_sets if has_sets else measured.add
@@ -139,7 +139,10 @@ class FoldFits:
         return runs
 
     def complete(self, training: Training, beside: Sequence[Training]) -> Result:
-        """Return the result of a training, with probabilities. Its run and the runs of the folds must have ended."""
+        """Return the result of `training`, with probabilities.
+
+        beside: the runs of the folds. All of these runs must have ended.
+        """
         found, passes = self.fit_way(training.engine, beside)
         result = training.make_result()
         return put_calibration(result, found, max(result.passes + 1, passes))

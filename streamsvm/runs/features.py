@@ -73,8 +73,8 @@ def write_mapped(
 ) -> None:
     """Write the features Phi(x), labels, weights and query ids of all rows, and the map, to `folder`.
 
-    about: facts to add to the manifest. chunk_bytes: the chunk size of the new dataset (None: chosen by the size of the
-    dataset).
+    about: the facts to add to the manifest. chunk_bytes: the chunk size of the new dataset (None: chosen by the size of
+    the dataset).
     """
     source = engine.source
     n, d = source.n_rows, found.n_features
@@ -233,7 +233,7 @@ def make_features(
 
 
 def find_feature_map(source: RowSource, options: FeatureOptions, settings: TrainOptions) -> FeatureMap:
-    """Return the feature map, without writing features. It has the arguments and errors of `make_features`."""
+    """Return the feature map, without writing features. Arguments and errors are those of `make_features`."""
     with interrupts.caught(), one_blas_thread(), _finding(source, options, settings) as (_, found, _):
         return found
 

@@ -88,7 +88,9 @@ def read_settings(folder: Path) -> dict[str, Any]:
     try:
         return dict(json.loads(path.read_bytes()))
     except (OSError, ValueError, TypeError, RecursionError) as error:
-        raise InputError(f"{path}: missing or damaged ({error})") from error
+        raise InputError(
+            f"{path}: missing or damaged ({error}); restore the file, or start again with --overwrite"
+        ) from error
 
 
 def _drop_gamma(settings: dict[str, Any]) -> dict[str, Any]:
@@ -102,7 +104,7 @@ def _drop_gamma(settings: dict[str, Any]) -> dict[str, Any]:
 def check_empty(folder: Path, besides: Collection[str] = ()) -> None:
     """Raise InputError unless a folder is empty, or holds a run that ended before its first checkpoint.
 
-    besides: names of other entries that are allowed.
+    besides: the names of other entries that the folder may contain.
     """
     names = {entry.name for entry in folder.iterdir() if not files.is_partial(entry.name)} if folder.exists() else set()
     if left := sorted(names & {MODEL_FILE, RESULT_FILE}):
@@ -121,7 +123,10 @@ def check_empty(folder: Path, besides: Collection[str] = ()) -> None:
 
 
 def holds_settings(folder: Path) -> bool:
-    """Return whether a folder holds the settings of a run. Editors also write files named settings.json."""
+    """Return whether a folder holds the settings of a run.
+
+    The content is checked: editors write files of this name, too.
+    """
     try:
         return "fingerprint" in read_settings(folder)
     except InputError:
@@ -250,7 +255,7 @@ class RunFolder(LockedFolder):
     Parameters
     ----------
     n_beside : int, default 1
-        Number of runs that run side by side and share the time allowed for checkpoints.
+        Number of concurrent runs, which share the time allowed for checkpoints.
     on_written : callable, optional
         See OnWritten.
     """
@@ -291,9 +296,13 @@ class RunFolder(LockedFolder):
                 raise KeyError(unknown)
             extra, state = _read_about(arrays.pop("run")), restore(start, arrays, n_rows)
         except KeyError as error:
-            raise InputError(f"{path}: not a checkpoint of this version of streamsvm") from error
+            raise InputError(
+                f"{path}: not a checkpoint of this version of streamsvm; use the version that wrote it, or --overwrite"
+            ) from error
         except (ValueError, RecursionError) as error:
-            raise InputError(f"{path}: damaged, or not of this run ({error})") from error
+            raise InputError(
+                f"{path}: damaged, or not of this run ({error}); restore the file, or start again with --overwrite"
+            ) from error
         lines = self._read_history(extra["steps"], extra.get("history"))
         files.write_atomically(self.path / HISTORY_FILE, b"".join(lines))
         rest = extra["status"] or "", extra["seconds"], extra.get("task_seconds", {})
@@ -307,14 +316,13 @@ class RunFolder(LockedFolder):
             file.write(content)
         self._digests.append(_digest(self._digests[-1], content))
 
-    def save(self, saved: Saved[Any], now: bool = False) -> None:
-        """Write a checkpoint, if `now` is set or if one is due.
-
-        The history lines that it counts reach the disk first.
-        """
+    def is_due(self) -> bool:
+        """Return whether the last checkpoint is so old that the next one takes a small share of the time."""
         waited = time.monotonic() - self._last_save
-        if not now and waited < max(CHECKPOINT_SECONDS, self._save_cost * self.n_beside / MOST_CHECKPOINT_SHARE):
-            return
+        return waited >= max(CHECKPOINT_SECONDS, self._save_cost * self.n_beside / MOST_CHECKPOINT_SHARE)
+
+    def save(self, saved: Saved[Any]) -> None:
+        """Write a checkpoint. The history lines that it counts reach the disk first."""
         began = time.monotonic()
         with (self.path / HISTORY_FILE).open("rb") as file:
             os.fsync(file.fileno())
@@ -351,7 +359,9 @@ class RunFolder(LockedFolder):
             if digest not in (None, self._digests[-1]) or not all(isinstance(json.loads(line), dict) for line in lines):
                 raise ValueError("it is not the history of the checkpoint")
         except (OSError, ValueError) as error:
-            raise InputError(f"{path}: missing or damaged ({error})") from error
+            raise InputError(
+                f"{path}: missing or damaged ({error}); restore the file, or start again with --overwrite"
+            ) from error
         return lines
 
 
@@ -376,7 +386,7 @@ def _read_about(text: Any) -> dict[str, Any]:
 
 
 def write_result(folder: Path, model: bytes, result: dict[str, Any]) -> None:
-    """Write the model and the result of a run that has ended, which complete it."""
+    """Write the model and the result of a run that has ended. The run is then complete."""
     files.write_atomically(folder / MODEL_FILE, model)
     write_json(folder / RESULT_FILE, result)
 
@@ -435,7 +445,7 @@ class RemoteRun:
 
     Files are uploaded once they are complete. A checkpoint is one object. It is uploaded on the condition that the
     existing object is the one that this process last read or wrote, so two processes cannot write to one run unnoticed.
-    A checkpoint of more than 256 MiB is uploaded in parts, and stores do not support the condition for these. The
+    A checkpoint of more than 256 MiB is uploaded in parts, for which stores do not support this condition. The
     history is uploaded before the checkpoint that counts its lines.
 
     Parameters

@@ -1,7 +1,8 @@
 """The value of gamma "scale", measured over all rows before a solver is set up.
 
-An engine carries out this pass on all threads or workers. The subsequent trainings use the same engine, so chunks that
-fit into memory stay there. The sums of tiles are added in row order, so every engine computes the same bits.
+Measuring takes one pass over the rows, which an engine carries out on all threads or workers. The subsequent trainings
+use the same engine, so chunks that fit into memory stay there. The sums of tiles are added in row order, so every
+engine computes the same bits.
 """
 
 from __future__ import annotations

@@ -146,7 +146,7 @@ def score_held_out(
 def list_scores(
     models: Sequence[Model], folds: int, source: RowSource, X: Matrix, fold: Folds
 ) -> Iterator[tuple[int, npt.NDArray[np.intp], F64]]:
-    """Yield the number of each model, the positions of its held-out rows in X, and the scores of these rows.
+    """Yield for each model its number, the positions of its held-out rows in X, and the scores of these rows.
 
     models: the models of the first setting on each fold, then the models of the second setting, and so on.
     """

@@ -133,7 +133,9 @@ def refuse_changes(path: Path, known: dict[str, Any], new: dict[str, Any], set_b
     differing = [name for name in new if known.get(name) != new[name]]
     if differing:
         listed = ", ".join(f"{name} was {known.get(name)!r}, now {new[name]!r}{by.get(name, '')}" for name in differing)
-        raise InputError(f"{path}: cannot be resumed with other settings: {listed}")
+        raise InputError(
+            f"{path}: cannot be resumed with other settings: {listed}; give the earlier settings, or start again"
+        )
 
 
 def name_checkpoint(destination: Path) -> Path:

@@ -28,7 +28,7 @@ from streamsvm.numeric.compilation import MIXED, Arithmetic, list_kinds, name_di
 from streamsvm.numeric.labels import list_pairs
 from streamsvm.numeric.rows import I64, Rows
 from streamsvm.options import TrainOptions
-from streamsvm.passes import MemoryNeed, Question, Requests, Step, Take, only_takes
+from streamsvm.passes import MemoryNeed, Request, Requests, Step, Take, only_takes
 from streamsvm.problems.registry import find_problem
 from streamsvm.runs.folder import OnWritten, RunFolder, Saved, open_place, write_result
 from streamsvm.runs.gamma_scale import needs_scale, resolve_gamma, stand_in_for_gamma
@@ -77,16 +77,14 @@ class Clock:
         return {name: round(seconds, 4) for name, seconds in vars(self).items()}
 
 
-Questions = Generator[Question, Any, None]
 T = TypeVar("T")
 
 
-def drive(engine: Engine, runs: Sequence[Generator[Question, Any, T]]) -> list[T]:
+def drive(engine: Engine, runs: Sequence[Generator[Request, Any, T]]) -> list[T]:
     """Drive several runs to their ends, and return the value that each returns.
 
-    In each round, one read of the data answers the requests of all runs.
-
-    Requests for rows by number are answered first, while passes wait, so that the passes of all runs coincide.
+    In each round, one read of the data answers the requests of all runs. Requests for rows by number are answered
+    first, while passes wait, so that the passes of all runs coincide.
     """
     waiting: dict[int, Any] = dict.fromkeys(range(len(runs)))
     answers, ended = dict(waiting), dict[int, T]()  # None starts a generator
@@ -103,8 +101,8 @@ def drive(engine: Engine, runs: Sequence[Generator[Question, Any, T]]) -> list[T
     return [ended[k] for k in range(len(runs))]
 
 
-def take_steps(solver: Requests, on_step: Callable[[Step], object]) -> Questions:
-    """Yield the questions of a solver, and pass its steps to `on_step`, which returns True to end the solver."""
+def take_steps(solver: Requests, on_step: Callable[[Step], object]) -> Generator[Request, Any, None]:
+    """Yield the requests of a solver, and pass its steps to `on_step`, which returns True to end the solver."""
     answer = None
     while True:
         request = solver.send(answer)
@@ -208,11 +206,11 @@ class Training:
 
     def save(self, now: bool = True) -> None:
         """Write a checkpoint of the last step, if there is a folder. now: whether to write it even if none is due."""
-        if self.run:
+        if self.run and (now or self.run.is_due()):
             task_seconds = self._sum_costs().seconds.as_json()
-            self.run.save(Saved(self.state, self.history, self.status, self._seconds(), task_seconds), now)
+            self.run.save(Saved(self.state, self.history, self.status, self._seconds(), task_seconds))
 
-    def requests(self) -> Questions:
+    def requests(self) -> Generator[Request, Any, None]:
         """Yield the solver's requests until it is done or a limit is reached. The caller sends the answers."""
         if self.is_done():
             return
@@ -280,7 +278,7 @@ class Training:
 
     def _sum_costs(self) -> Costs:
         """Return the costs of the run, including the part before the run was resumed."""
-        return Costs().add(self.costs_before).add(self.engine.costs)
+        return self.costs_before + self.engine.costs
 
     def make_result(self) -> Result:
         """Return the result of the run so far. Support vectors are read from the source."""
@@ -471,8 +469,8 @@ def train(
                     if run:
                         run.settle(describe(source, options, fits[0]))
                 training = Training(source, options, fits[0], *opened, run, listener, spent, eval_set=eval_set)
-                if fits[0].note:
-                    LOGGER.info(fits[0].note)
+                for text in filter(None, (fits[0].reason, fits[0].note)):
+                    LOGGER.info(text)
                 result = training.carry_out(beside, fits[1:])
             return _finish(training, result, keep_beside, keep_dual)
 

@@ -1,9 +1,10 @@
 """Training of several models that share reads of the data, and grid search by cross-validation.
 
-In each round, one read answers the requests of all trainings (engines.merge). All fits of a grid begin in the first
-read if memory has room for their resident rows. Otherwise each fold runs two chains of fits, one for small C and one
-for large C, in which each fit starts from its predecessor. Held-out rows have weight 0; one more read scores them with
-the models of all folds and settings. Finally, the best setting is trained on all rows.
+In each round, one read answers the requests of all trainings (engines.merge). Each fit of a grid is set up as a single
+fit with its part of the memory would be. Fits with warm starts run in two chains for each fold, one for small C and one
+for large C, in which each fit starts from its predecessor. Other fits begin in the first read; if memory has no room
+for the rows of all these fits, some of them wait for others. Held-out rows have weight 0; one more read scores them
+with the models of all folds and settings. Finally, the best setting is trained on all rows.
 """
 
 from __future__ import annotations
@@ -27,15 +28,14 @@ from streamsvm.kernels.names import has_gamma
 from streamsvm.numeric.compilation import one_blas_thread
 from streamsvm.numeric.rows import F64
 from streamsvm.options import TrainOptions, check_numbers, make_kernel
-from streamsvm.passes import Question
+from streamsvm.passes import Request
 from streamsvm.problems.registry import find_problem
 from streamsvm.runs.calibrate import require_folds, train_with_probabilities
 from streamsvm.runs.folder import GridFolder, RunFolder
 from streamsvm.runs.gamma_scale import needs_scale, resolve_gammas, stand_in_for_gamma
 from streamsvm.runs.held_out import Folds, draw_folds, keep, score_held_out
-from streamsvm.runs.results import Event, Listener, Result
-from streamsvm.runs.train import Training, describe, drive, open_for
-from streamsvm.solvers.registry import SideBySide
+from streamsvm.runs.results import Event, Listener, PriorCost, Result
+from streamsvm.runs.train import LOGGER, Training, describe, drive, open_for
 from streamsvm.solvers.set_up import choose_solver, hold_out, set_up, settle_task
 from streamsvm.solvers.solver import Solver, share_memory
 from streamsvm.system import deadline
@@ -110,19 +110,19 @@ def run_chains(
 ) -> list[list[Result]]:
     """Run chains of fits side by side on an open engine, and return the results of each chain.
 
-    Within a chain, each fit starts from the last state of its predecessor. The listener is called with the number of
-    the chain, the position of the fit in it, and the event. open_folder opens the folder of a fit, given chain,
-    position and settings. A fit resumes from the checkpoint in its folder; after Ctrl-C, the last step of each fit is
-    saved.
+    Within a chain, a fit with a warm start starts from the last state of its predecessor. The listener is called with
+    the number of the chain, the position of the fit in it, and the event. open_folder opens the folder of a fit, given
+    chain, position and settings. A fit resumes from the checkpoint in its folder; after Ctrl-C, the last step of each
+    fit is saved.
     """
     live: dict[int, Training] = {}
 
-    def run_chain(k: int) -> Generator[Question, Any, list[Result]]:
+    def run_chain(k: int) -> Generator[Request, Any, list[Result]]:
         results = []
         for place, (options, fit) in enumerate(chains[k]):
             folder = open_folder(k, place, describe(source, options, fit))
             training = Training(source, options, fit, *opened, folder, partial(listener, k, place))
-            if place:
+            if place and fit.starts_warm:
                 training.state = fit.warm_start(live[k].state, options.C / live[k].options.C)
             training.begin()  # from its own checkpoint, if there is one
             live[k] = training
@@ -149,7 +149,7 @@ def list_fits(chains: Sequence[Sequence[Job]]) -> list[list[Solver]]:
 
 
 def make_chains(grid: Sequence[TrainOptions], views: Sequence[HeldOut]) -> list[list[Job]]:
-    """Return the chains of fits: each chain of settings once per fold."""
+    """Return the chains of fits: for each fold, a chain of fits for each chain of settings."""
     n_fits = len(grid) * len(views)
     by_loss = (list(same) for _, same in groupby(grid, key=lambda each: each.loss))
     return [chain for same in by_loss for chain in _make_for_solver(same, views, n_fits)]
@@ -158,31 +158,34 @@ def make_chains(grid: Sequence[TrainOptions], views: Sequence[HeldOut]) -> list[
 def _make_for_solver(grid: Sequence[TrainOptions], views: Sequence[HeldOut], n_fits: int) -> list[list[Job]]:
     """Return the chains for the settings of one loss, and hence of one solver.
 
-    n_fits: the number of all fits, which share the memory. A solver lists ways to run fits side by side. The first way
-    is chosen that works for all fits: every fit has the settings of this way, and no fit has a note that memory is too
-    small. If no way works, the last one is chosen. If the number of resident rows is given for a linear kernel, all
-    fits begin in one read.
+    Each fit is set up as a single fit with its part of the memory would be. Fits with warm starts form two chains for
+    each fold, and other fits begin in the first read. n_fits: the number of all fits, which share the memory. If a fit
+    notes that its part is too small, two chains or one for each fold are tried, since then fewer fits share the memory.
     """
-    ways: tuple[SideBySide, ...] = (SideBySide(in_chains=False),)
-    if grid[0].resident_rows is None or grid[0].kernel != "linear":
-        ways = choose_solver(grid[0]).side_by_side
-    chains: list[list[Job]] = []
-    for way in ways:
-        wanted = [replace(each, options={**way.defaults, **each.options}) for each in grid]
-        parts = list(_split(wanted)) if way.in_chains else [[each] for each in wanted]
-        chains = [[(each, hold_out(view, each, n_fits)) for each in part] for part in parts for view in views]
-        if all(not fit.note and way.settings.items() <= fit.settings.items() for chain in chains for _, fit in chain):
+    n_settings = len(grid)
+
+    def hold_out_each(n_chains: int) -> list[list[Job]]:
+        n_shares = -(-n_fits * n_chains // n_settings)
+        return [[(each, hold_out(view, each, n_shares)) for view in views] for each in grid]
+
+    by_setting = hold_out_each(n_settings)
+    first = by_setting[0][0][1]
+    parts = list(_split(by_setting)) if first.starts_warm else [[jobs] for jobs in by_setting]
+    for n_chains in range(min(2, n_settings - 1), 0, -1) if first.note else ():
+        longer, length = hold_out_each(n_chains), -(-n_settings // n_chains)
+        if not any(fit.note or fit.starts_warm for jobs in longer for _, fit in jobs):
+            parts = [longer[at : at + length] for at in range(0, n_settings, length)]
             break
-    return chains
+    return [list(chain) for part in parts for chain in zip(*part, strict=True)]
 
 
-def _split(grid: Sequence[TrainOptions]) -> Iterator[list[TrainOptions]]:
+def _split(by_setting: Sequence[list[Job]]) -> Iterator[list[list[Job]]]:
     """Split settings that differ only in C into two chains. Each fit starts from its predecessor and reuses its cuts.
 
     Measured on 30,000 rows of Covertype with six C: the fits of a fold make 105 passes in one chain, 117 in two chains
     (72 reads), 206 without warm starts (66 reads), and 237 side by side with shared cuts (92 reads).
     """
-    for _, mine in groupby(grid, key=lambda each: replace(each, C=1.0)):
+    for _, mine in groupby(by_setting, key=lambda jobs: replace(jobs[0][0], C=1.0)):
         whole = list(mine)
         middle = -(-len(whole) // 2)
         yield from filter(None, (whole[:middle], whole[middle:]))
@@ -361,6 +364,8 @@ def _carry_out(
             done.add((chain, place))
         progress((len(done), sum(map(len, chains)), event))
 
+    for note in {fit.note: None for chain in chains for _, fit in chain if fit.note}:
+        LOGGER.info("each fit of the grid: %s", note)
     with caught(), one_blas_thread(), open_for(source, grid[0], list_fits(chains), client) as (engine, plan):
         if folder:
             folder.acquire()
@@ -378,6 +383,7 @@ def _carry_out(
     best, seconds = int(np.argmax([trial.mean for trial in trials])), time.monotonic() - began
     n_fits = sum(map(len, chains))
     given: dict[str, Any] = {"client": client, "listener": lambda event: progress((n_fits, n_fits, event))}
+    given["spent"] = PriorCost(projected_bytes=plan.projected_bytes)  # the peak of the process includes the grid
     if folder is not None:
         given |= {"out": folder.root, "resume": True, "lock": folder.lock}
     result = train_with_probabilities(source, grid[best], probabilities, **given)

@@ -1,9 +1,9 @@
 """Training that starts from an existing model: from its weights, or from the ball kept next to it.
 
 The ball (solvers.one_read.kept_ball) represents all the rows from which it was made. If rows were appended or deleted
-since, only these rows are read. P and the lower bound over all rows follow, provided that the new optimum lies in the
-ball. Otherwise a training on all rows starts from the weights of the model. Only the ball is trusted. It is bound to
-the fingerprint of its rows and to their costs.
+since the ball was made, only these rows are read. P and the lower bound over all rows follow, provided that the new
+optimum lies in the ball. Otherwise a training on all rows starts from the weights of the model. Only the ball is
+trusted, not the rest of the old model. The file of the ball stores the fingerprint and the costs of its rows.
 """
 
 from __future__ import annotations
@@ -112,11 +112,13 @@ def _keep_ball(source: RowSource, options: TrainOptions, client: Client | None, 
 
 
 def _write_ball(out: Path, ball: Ball, packed: dict[str, Any]) -> None:
-    """Write a packed ball to a folder, unless it holds no rows."""
+    """Write the arrays of a ball to the folder of a run. If the ball holds no rows, log a warning instead."""
     if len(ball.near.numbers):
         write_arrays(out / NAME, packed)
     else:
-        LOGGER.warning("no ball is kept: more rows are equally near the margin than can be resident")
+        LOGGER.warning(
+            "no ball is kept: too many rows have the same distance from the margin to hold all of them in memory"
+        )
 
 
 def _was_update(out: str | Path | None) -> bool:

@@ -34,7 +34,14 @@ from streamsvm.numeric.rows import F64
 from streamsvm.passes import All, MemoryNeed, Progress, Requests, Scan, Step, grows
 from streamsvm.solvers.cutting_plane import block_ascent
 from streamsvm.solvers.cutting_plane.cuts import CutState
-from streamsvm.solvers.cutting_plane.line_search import BothStates, PointTotals, SegmentTotals, list_cuts, read_cuts
+from streamsvm.solvers.cutting_plane.line_search import (
+    BothStates,
+    PointTotals,
+    SegmentTotals,
+    add_starts,
+    list_cuts,
+    read_cuts,
+)
 from streamsvm.solvers.cutting_plane.master import bound_dual
 from streamsvm.solvers.interior_point.passes import add_number, join_gathered, scan_states
 from streamsvm.solvers.interior_point.state import read_point
@@ -48,9 +55,9 @@ from streamsvm.system.errors import InputError
 
 DIGEST_BYTES = 16
 
-ROW_VECTORS = 4  # vectors of 8 bytes per row: shares of this state, of the next, of a checkpoint, and one being formed
-TABLES = 4  # vectors for each cut: two ends if the cut is in use, and two ends if the bound depends on it
-OWN_SHARES = 2  # copies of the rows' own shares: in the cuts in use, and in the cuts on which the bound depends
+ROW_VECTORS = 4  # vectors of 8 bytes per row: shares of this state, the next, and a checkpoint, and one being formed
+TABLES = 4  # vectors per cut: both ends of its segment for the cuts in use, and both ends for the cuts behind the bound
+OWN_SHARES = 2  # copies of the rows' own shares: one for the cuts in use, and one for the cuts behind the bound
 MADE = 96  # vectors of the cuts that a pass finds, of which only a few are kept
 
 
@@ -70,7 +77,7 @@ class State(DualPoint):
     added: ClassVar[tuple[str, ...]] = ("most", "rows", "corrections", *OWN)
 
 
-Place = tuple[F64, F64, float, OfCut]  # start, end, step and own of an Origin: where a cut was made
+Place = tuple[F64, F64, float, OfCut]  # the fields start, end, step and own of an Origin: where a cut was made
 
 
 def read_dual_point(state: State) -> DualPoint:
@@ -105,18 +112,22 @@ def list_origins(request: Scan, answer: Any) -> Iterator[Origin]:
 def list_proved(state: Any) -> Iterator[Origin]:
     """Yield the origins of cuts that a solver made from rows in memory: the last cut of solvers.one_read."""
     for one in list_states(state):
-        if isinstance(one, one_read_state.State):
+        if isinstance(one, one_read_state.State) and len(one.cuts):
             own = OfCut(one.own_rows, one.own_shares)
             yield Origin(one.cuts[-1], float(one.offsets[-1]), one.centre, one.centre, 1.0, own)
 
 
 def list_states(state: Any) -> list[CutState]:
-    """Return the states that hold cuts: one, or two if two solvers run side by side."""
+    """Return the states that hold cuts: one state, or two if two solvers run side by side."""
     return list(state.states) if isinstance(state, BothStates) else [state]
 
 
 class Certificate(NamedTuple):
-    """A lower bound, minus its rounding error, and the state whose cuts, with the multipliers z (m,), prove it."""
+    """A lower bound and its proof.
+
+    bound: the lower bound, after subtraction of its rounding error. state, z (m,): the state whose cuts, with these
+    multipliers, prove the bound.
+    """
 
     bound: float
     state: CutState
@@ -263,7 +274,7 @@ class KeepDual(Wrapper):
         return State(inner=[self.inner.start()], vectors=np.empty((0, self.watch.width)))
 
     def warm_start(self, before: State, factor: float) -> State:
-        """Return a warm start. Other costs imply other cuts, so the known origins are dropped."""
+        """Return a warm start without any origins of cuts, since other costs imply other cuts."""
         return replace(self.start(), inner=[self.inner.warm_start(before.inner[0], factor)])
 
     def solve(self, state: State) -> Requests:
@@ -312,7 +323,7 @@ def read_dual_points(state: Any) -> list[DualPoint]:
 def _list_pairs(request: Any, answer: Any) -> Iterator[tuple[Scan, Any]]:
     """Yield every pass with its totals, splitting `All` into its parts."""
     if isinstance(request, All):
-        for one, part in zip(request.requests, answer, strict=True):
+        for one, part in zip(request.requests, add_starts(answer), strict=True):
             yield from _list_pairs(one, part)
     elif isinstance(request, Scan):
         yield request, answer

@@ -22,16 +22,17 @@ from streamsvm.system.errors import InputError, require_known
 
 Options = TypeVar("Options")
 MOST_COUNT = 2**53  # All integers up to this one are exact in float64.
-OPTION = "option"  # the key of the Option in the metadata of a field
-READ_WITH = "read_with"  # in the metadata, the key of the values of other options for which the option has an effect
+OPTION = "option"  # the key of an Option in the metadata of a dataclass field
+READ_WITH = "read_with"  # the metadata key for the values of other options with which the option has an effect
 Words = Mapping[str, tuple[str, ...]]  # the values of some options, by name
-ALWAYS: Words = {}  # The option has an effect for all values of the other options.
+ALWAYS: Words = {}  # the option has an effect with all values of the other options
 
 
 class Option(NamedTuple):
-    """The kind of an option. read: returns the value for (name, text), or raises InputError if the text is invalid.
+    """The kind of an option.
 
-    shown: the placeholder for the value in the help. words: the allowed values, if the option is a choice.
+    read: a function that returns the value for (name, text), or raises InputError if the text is invalid. shown: the
+    placeholder for the value in the help. help: its help text. words: the allowed values, if the option is a choice.
     """
 
     read: Callable[[str, str], Any]
@@ -162,8 +163,8 @@ def read_options(kind: type[Options], given: Mapping[str, str], solver: str) -> 
 def refuse_unread(kind: type[Any], given: Mapping[str, str], kernel: str, settings: Mapping[str, Words]) -> None:
     """Raise InputError if a given option or setting has no effect because of the value of another option.
 
-    settings: the given settings outside the solver's own options; for each of them, the values of the options with
-    which the solver reads it.
+    settings: the given settings outside the solver's own options. For each setting: the values of the own options with
+    which the solver reads the setting.
     """
     values = {each.name: each.default for each in fields(kind)} | {"kernel": kernel} | dict(given)
     needs = {f"--option {each.name}": each.metadata[READ_WITH] for each in fields(kind) if each.name in given}

@@ -29,20 +29,6 @@ KERNEL_OTHER_BYTES = 448 << 20  # the same plus streaming and working sets; meas
 
 
 @dataclass(frozen=True)
-class SideBySide:
-    """A way to make several fits in the same passes over the data.
-
-    defaults: values of the solver's own options, used for options that are not given. settings: the values that the
-    settings of every fit must have; if a fit has others, the next way is tried. in_chains: whether a fit starts from
-    the end of the fit with the next smaller C; otherwise all fits begin in the first pass.
-    """
-
-    defaults: Mapping[str, str] = field(default_factory=dict)
-    settings: Mapping[str, str] = field(default_factory=dict)
-    in_chains: bool = True
-
-
-@dataclass(frozen=True)
 class SolverRecord:
     """The facts about a solver that users, the command line and training need.
 
@@ -64,8 +50,8 @@ class SolverRecord:
         The memory that it leaves for the process itself when it chooses the number of rows to hold. The problems of
         many classes count it once.
     reads
-        The settings, out of `tol` and `resident_rows`, that it reads, each with the values of its own options for which
-        this holds (empty: always). The command line rejects other settings.
+        Which of the settings `tol` and `resident_rows` it reads, each with the values of its own options with which it
+        does so (empty: always). The command line rejects the other setting.
     takes_numbered_rows
         Whether the rows of its passes have their row numbers, so that some of them can be held out.
     passes
@@ -78,8 +64,6 @@ class SolverRecord:
         The groups whose functions the setup itself calls, before the first step.
     keeps_dual
         Whether its fits can keep the dual point behind their lower bound (solvers.keep_dual).
-    side_by_side
-        The ways to make several fits in the same passes, the best first; the first that fits into memory is used.
     """
 
     name: str
@@ -94,7 +78,6 @@ class SolverRecord:
     passes: Literal["sampled", "epochs", "unknown"] = "sampled"
     compiled: tuple[str, ...] = ()
     compiled_for_set_up: tuple[str, ...] = ()
-    side_by_side: tuple[SideBySide, ...] = (SideBySide(),)
     keeps_dual: bool = False
 
     @property
@@ -135,7 +118,6 @@ NEWTON = SolverRecord(
     solver="streamsvm.solvers.newton.setup:NewtonSolver",
     process_bytes=OTHER_BYTES,
     reads={"tol": ALWAYS, "resident_rows": ALWAYS},
-    side_by_side=(SideBySide(in_chains=False),),
 )
 SOLVERS = [
     SolverRecord(
@@ -147,12 +129,6 @@ SOLVERS = [
         process_bytes=OTHER_BYTES,
         compiled=("cutting-plane", "ascent", "one-read"),
         reads={"tol": ALWAYS, "resident_rows": ALWAYS},
-        # Block ascent makes its own passes. If memory is too small for one-read, the fits are therefore line searches,
-        # which also reuse the cuts of the fit with the next smaller C.
-        side_by_side=(
-            SideBySide(settings={"acceleration": "one-read"}, in_chains=False),
-            SideBySide({"acceleration": "line-search"}),
-        ),
     ),
     SolverRecord(
         name="cutting-plane",
@@ -188,7 +164,6 @@ SOLVERS = [
         process_bytes=OTHER_BYTES,
         compiled=("crammer-singer",),
         reads={"tol": ALWAYS, "resident_rows": ALWAYS},
-        side_by_side=(SideBySide(settings={"rows": "resident"}), SideBySide({"acceleration": "line-search"})),
     ),
     DECOMPOSITION,
     replace(DECOMPOSITION, name="irwls", losses=("hinge", "kinked", "one-class"), compiled=("irwls",)),
@@ -211,7 +186,6 @@ SOLVERS = [
         compiled=("one-class",),
         reads={"tol": ALWAYS, "resident_rows": ALWAYS},
         passes="unknown",
-        side_by_side=(SideBySide(in_chains=False),),
     ),
     SolverRecord(
         name="budgeted-sgd",
@@ -232,7 +206,7 @@ SOLVERS = [
         keeps_dual=True,
     ),
 ]
-AUTO = "auto"  # the first solver that minimises the loss, preferably one that supports the kernel
+AUTO = "auto"  # the name for the first solver that minimises the loss, preferably one that supports the kernel
 
 
 def name_solvers() -> list[str]:

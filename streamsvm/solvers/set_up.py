@@ -125,7 +125,7 @@ def choose_multi_class(record: SolverRecord, options: TrainOptions) -> str:
 
 
 def read_own_options(options: TrainOptions) -> Any:
-    """Return the solver's own options as its dataclass; raise InputError if a name or a value is invalid."""
+    """Return the solver's own options as a dataclass; raise InputError if a name or a value is invalid."""
     record = choose_solver(options)
     return read_options(record.options, options.options, record.name)
 
@@ -160,7 +160,7 @@ class OnKernelMatrix(OnTransformedRows):
         return self.inner.make_model(state, self._take_labels)
 
     def _take_labels(self, rows: I64) -> Rows:
-        """Return rows with labels only; X is a broadcast zero, which takes no memory."""
+        """Return the rows with labels only. X is a broadcast zero, which takes no memory."""
         source = self.view.source
         y = source.column("y")
         X = np.broadcast_to(np.float32(0.0), (len(rows), source.n_features))
@@ -185,7 +185,7 @@ def _set_up(source: RowSource, options: TrainOptions, keep_dual: bool, n_fits: i
         ("nu", problem.has_nu, "share of rows outside"),
     ):
         if getattr(options, name) is not None and not is_read:
-            raise InputError(f"{name}: the task {options.task} has no {what}; remove it")
+            raise InputError(f"{name}: the task {options.task} has no {what}; omit {name}")
 
     def make(source: RowSource, options: TrainOptions) -> Solver:
         compile_all(record.compiled_for_set_up, source.is_sparse)
@@ -215,13 +215,19 @@ def settle_task(source: RowSource, options: TrainOptions) -> TrainOptions:
 def _require_labels_of(problem: Problem, source: RowSource, record: SolverRecord) -> None:
     """Raise InputError unless rows and problem agree on whether a row has one label or a set of labels."""
     if problem.has_label_sets and not source.has_label_sets:
-        raise InputError(f"{source.name}: its rows do not have sets of labels, which the task {problem.name} requires")
+        raise InputError(
+            f"{source.name}: its rows do not have sets of labels, which the task {problem.name} requires; "
+            "choose another task"
+        )
     if source.has_label_sets and problem.needs_labels and not problem.has_label_sets:
         raise InputError(
-            f"{source.name}: its rows have sets of labels; the task {problem.name} requires one label per row"
+            f"{source.name}: its rows have sets of labels; the task {problem.name} requires one label per row: "
+            "choose the task multi-label"
         )
     if problem.has_label_sets and record.kernels != ("linear",):
-        raise InputError(f"solver {record.name}: rows with sets of labels require a solver for linear models")
+        raise InputError(
+            f"solver {record.name}: rows with sets of labels require a solver for linear models; choose auto"
+        )
 
 
 def _explain_kernels(record: SolverRecord, options: TrainOptions) -> str:
@@ -243,7 +249,7 @@ def _refuse_unfit(record: SolverRecord, options: TrainOptions) -> None:
     if options.kernel not in record.kernels:
         raise InputError(_explain_kernels(record, options))
     if options.resident_rows is not None and "resident_rows" not in record.reads:
-        raise InputError(f"resident_rows has no effect with {record.name}, which holds no rows; remove it")
+        raise InputError(f"resident_rows has no effect with {record.name}, which holds no rows; omit resident_rows")
 
 
 def hold_out(view: HeldOut, options: TrainOptions, n_fits: int = 1) -> Solver:

@@ -23,7 +23,7 @@ from streamsvm.options import TrainOptions, count_resident
 from streamsvm.passes import MemoryNeed, Progress, Requests
 from streamsvm.system.machine import default_budget_bytes
 
-ONE_TRAINING = "scratch can hold the rows of only one training of two classes; remove it"
+ONE_TRAINING = "scratch can hold the rows of only one training of two classes; remove the option scratch"
 LEAST_ROWS = 1000  # Fewer resident rows do not help, unless the data have no more rows.
 TakeRows = Callable[[I64], Rows]
 
@@ -67,8 +67,9 @@ class Budget:
 class Report(Progress):
     """The progress of a state.
 
-    finished: the solver has done all its work, although no optimum is proved. problems: the progress of each problem
-    as JSON, if many problems are solved side by side. pairs: the pair steps of SMO so far, if they are counted.
+    finished: whether the solver has done all its work although no optimum is proved. problems: the progress of each
+    problem as JSON, if many problems are solved side by side. pairs: the number of pair steps of SMO so far, if they
+    are counted.
     """
 
     finished: bool = False
@@ -122,12 +123,16 @@ class Solver(ABC):
         only by the driver's memory.
     n_starts
         The number of problems that can start from given weights; 0 if it cannot use weights.
+    reason
+        Why this solver was chosen, and what was second, in whole sentences; empty if nothing was weighed.
     note
         A message to users before it runs, in whole sentences; empty for none.
     sample
         The rows that it fetches before the first pass; None if it fetches rows in every pass, or never.
     scratch
         The folder to which passes write a subset of the rows (passes.Subset); None for no folder.
+    starts_warm
+        Whether a fit of a grid starts from the last state of the fit with the next smaller C.
     """
 
     name: str
@@ -137,8 +142,10 @@ class Solver(ABC):
     model_bytes: int | None = None
     n_starts: int = 0
     note: str = ""
+    reason: str = ""
     sample: FirstSample | None = None
     scratch: str | None = None
+    starts_warm: bool = True
 
     @abstractmethod
     def start(self) -> Any:
@@ -150,11 +157,11 @@ class Solver(ABC):
 
     @abstractmethod
     def memory(self, threads: int) -> MemoryNeed:
-        """Return the memory that the solver needs. threads: the threads of a process."""
+        """Return the memory that the solver needs. threads: the number of threads of a process."""
 
     @abstractmethod
     def make_model(self, state: Any, take: TakeRows) -> Model:
-        """Return the best model so far, with an empty `info`. take: returns rows by number."""
+        """Return the best model so far, with an empty `info`. take: a function that returns rows by number."""
 
     def report(self, state: Any) -> Report:
         """Return the progress of the best model so far, from a state after at least one pass."""
@@ -175,12 +182,15 @@ class Solver(ABC):
         raise NotImplementedError
 
     def start_each(self, weights: Sequence[F64 | None]) -> Any:
-        """Return the state in which each problem starts at its weights, or from the beginning if these are None."""
+        """Return the state in which each problem starts at its weights, or at its usual start if these are None."""
         return self.start() if weights[0] is None else self.start_at(weights[0])
 
 
 class LinearSolver(Solver):
-    """A solver for one linear model; its states hold best_w (d+1,), the best weights, with the bias weight last."""
+    """A solver for one linear model.
+
+    Its states hold best_w (d+1,), the best weights, with the weight of the bias last.
+    """
 
     source: RowSource
     bias_feature: float
@@ -192,9 +202,9 @@ class LinearSolver(Solver):
 
 
 class Wrapper(Solver):
-    """A solver that delegates to another one; subclasses override what they change.
+    """A solver that delegates to another solver, `inner`; subclasses override what they change.
 
-    driver_bytes and shared_bytes: the additional memory that it needs.
+    driver_bytes, shared_bytes: the memory that the wrapper needs in addition.
     """
 
     def __init__(self, inner: Solver, driver_bytes: int = 0, shared_bytes: int = 0) -> None:
@@ -238,7 +248,7 @@ class Wrapper(Solver):
 
 
 def describe_parameters(parameters: Any, *left_out: str) -> dict[str, Any]:
-    """Return the fields of a dataclass as JSON. left_out: fields that a resumed run need not share."""
+    """Return the fields of a dataclass as JSON. left_out: the fields that a resumed run need not share."""
     values = {name: value for name, value in asdict(parameters).items() if name not in left_out}
     return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
 
@@ -252,7 +262,8 @@ def sum_memory(needs: Sequence[MemoryNeed]) -> MemoryNeed:
     """Return the memory that several solvers need together.
 
     Between passes the solvers compute in turn, so only the largest turn_bytes count. Solvers without totals walk over
-    the rows side by side, so their walk_bytes add up. Of the walk_bytes of all other solvers, only the largest count.
+    the rows side by side, so their walk_bytes add up. All other solvers take turns, so only the largest of their
+    walk_bytes counts.
     """
     turn = max(need.turn_bytes for need in needs)
     sums = {part.name: sum(getattr(need, part.name) for need in needs) for part in fields(MemoryNeed)}
@@ -263,11 +274,12 @@ def sum_memory(needs: Sequence[MemoryNeed]) -> MemoryNeed:
 
 
 def need_in_turn(solvers: Sequence[Solver], threads: int) -> MemoryNeed:
-    """Return the memory of solvers that run one after the other, each from the last state of the one before.
+    """Return the memory of solvers that run one after the other.
 
     Only one solver makes requests at a time, so the memory of totals and walks is the largest need of any solver. If
-    the sizes of all models are known, the driver holds the states of two solvers and all models; tasks receive the data
-    that one solver shares, or all models when these are compared in the end. Otherwise the states of all solvers count.
+    the sizes of all models are known, the driver holds the state of a solver, that of its predecessor for a warm start,
+    and all models; tasks receive the data that one solver shares, or all models when these are compared in the end.
+    Otherwise the states of all solvers count.
     """
     needs = [solver.memory(threads) for solver in solvers]
     states = [need.driver_bytes - need.turn_bytes for need in needs]
@@ -275,7 +287,8 @@ def need_in_turn(solvers: Sequence[Solver], threads: int) -> MemoryNeed:
     models = [solver.model_bytes for solver in solvers if solver.model_bytes is not None]
     held, sent = sum(states), sum(shared)
     if len(models) == len(solvers) > 1:
-        held = min(held, max(map(sum, pairwise(states))) + sum(models))
+        at_once = map(sum, pairwise(states)) if any(solver.starts_warm for solver in solvers) else states
+        held = min(held, max(at_once) + sum(models))
         sent = max(*shared, sum(models))
     turn = max(need.turn_bytes for need in needs)
     largest = {

@@ -35,7 +35,7 @@ from streamsvm.system.errors import InputError, MemoryBudgetError
 FORMAT = 2  # Balls of format 1 have no count of additions.
 NEAR = ("numbers", "margins", "reach", "priority")
 SUMS = ("sums", "largest")
-# The numbers of a ball that are stored in the metadata: name, and attribute of the ball.
+# the numbers of a ball that are stored in the metadata: the name there, and the attribute of the ball
 PLACES = {"n_rows": "n_rows", "cost": "sums.offsets", "size": "sums.sizes", "radius": "near.radius"}
 PLACES |= {"total_cost": "magnitudes.cost", "rows_summed": "magnitudes.n_rows", "additions": "magnitudes.additions"}
 NUMBERS = ("bias_feature", "cost", "size", "radius", "total_cost")
@@ -69,9 +69,9 @@ def join_weights(model: Model, source: RowSource, bias_feature: float) -> F64:
     Raises InputError if the model is of another kind, or has other classes or features.
     """
     if not isinstance(model, LinearModel) or model.coef.ndim != 1 or model.features is not None or source.features:
-        raise InputError("a training can start only from a linear model of two classes without a feature map")
+        raise InputError("the model to start from must be a linear model of two classes without a feature map")
     if source.classes is None or model.classes.tolist() != source.classes.tolist():
-        raise InputError(f"the model to start from has other classes than {source.name}")
+        raise InputError(f"the model to start from has other classes than {source.name}; choose another model")
     w, b = model.weights(source.n_features, source.scaling, source.is_sparse)
     return np.append(w, float(b) / bias_feature if bias_feature else 0.0)
 
@@ -82,13 +82,16 @@ def list_weights(model: Model, source: RowSource, bias_feature: float) -> list[F
     Raises InputError if the model is not linear, or has a class or a feature that the source does not have.
     """
     if not isinstance(model, LinearModel) or model.features is not None or source.features:
-        raise InputError("a training can start only from a linear model without a feature map")
+        raise InputError("the model to start from must be a linear model without a feature map")
     if model.coef.ndim == 1 and len(model.classes) > 2:
-        raise InputError("the model to start from ranks rows: it has one vector of weights for all classes")
+        raise InputError("the model to start from ranks rows, so it has no weights for each class; choose a classifier")
     assert source.classes is not None
     classes, known = source.classes.tolist(), model.classes.tolist()
     if not known or not set(known) <= set(classes) or model.problem.has_label_sets != source.has_label_sets:
-        raise InputError(f"the model to start from has other classes than {source.name}, or another kind of labels")
+        raise InputError(
+            f"the model to start from has other classes than {source.name}, or another kind of labels; "
+            "choose another model"
+        )
     w, b = model.weights(source.n_features, source.scaling, source.is_sparse)
     constant = np.asarray(b, np.float64) / bias_feature if bias_feature else np.zeros(w.shape[:-1])
     W = np.concatenate((w, constant[..., None]), axis=-1)

@@ -1,7 +1,7 @@
 """The time limit of a training, which long computations check.
 
 The limit is normally checked between steps. A solver that begins with a long computation in memory also checks
-`is_over` there, and ends this computation with the best point so far. Then a pass follows, which certifies the result.
+`is_over` there, and ends this computation with the best point so far. A pass then certifies this point.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import TypeVar
 T = TypeVar("T")
 # a context variable, so that reads by Zarr in an event loop inherit it
 _IS_LATE: ContextVar[Callable[[], bool] | None] = ContextVar("is_late", default=None)
-ENDED: deque[str] = deque(maxlen=1000)  # names of work that is out of time, as reported by another process
+ENDED: deque[str] = deque(maxlen=1000)  # the names of trainings that are out of time, as another process has reported
 
 
 def is_over() -> bool:
@@ -29,7 +29,7 @@ def is_over() -> bool:
 
 @contextmanager
 def held(is_late: Callable[[], bool] | None) -> Iterator[None]:
-    """Let `is_over` call `is_late` within the block."""
+    """Within the block, `is_over` returns the result of `is_late`."""
     before = _IS_LATE.get()
     _IS_LATE.set(is_late)
     try:
@@ -45,7 +45,7 @@ def kept(function: Callable[..., T], is_stopped: Callable[[], bool] = lambda: Fa
 
 
 def limit(seconds: float | None) -> AbstractContextManager[None]:
-    """Let `is_over` return True within the block after `seconds` (None: never)."""
+    """Within the block, `is_over` returns True once `seconds` have passed (None: never)."""
     end = math.inf if seconds is None else time.monotonic() + min(seconds, sys.float_info.max)
     return held(lambda: time.monotonic() >= end)
 

@@ -1,4 +1,4 @@
-"""Reading and writing numpydoc sections, from which the command line's help and the estimators' docs are made."""
+"""Reading and writing numpydoc sections. The command line's help and the estimators' docstrings are made from them."""
 
 from __future__ import annotations
 
@@ -19,14 +19,16 @@ class Entry(NamedTuple):
 
 
 class Documented:
-    """A class whose subclasses inherit the entries of its docstring."""
+    """A class whose subclasses inherit the entries of its docstring. _summary: the text above the first section."""
 
+    _summary: ClassVar[str]
     _documented: ClassVar[dict[str, dict[str, Entry]]] = {}
     _sections: ClassVar[tuple[str, ...]] = ("Parameters", "Attributes")  # those with entries
 
     def __init_subclass__(cls, **settings: Any) -> None:
         super().__init_subclass__(**settings)
         sections = split_sections(cls.__doc__)
+        cls._summary = sections[""]
         cls._documented = {title: read_entries(sections.get(title, "")) for title in cls._sections}
 
     @classmethod

@@ -42,7 +42,10 @@ class WriteError(OSError, InputError):
 
 
 def require_known(what: str, name: object, known: Collection[str]) -> None:
-    """Raise InputError unless a name is one of the known names. what: what the name denotes, for the message."""
+    """Raise InputError unless a name is one of the known names.
+
+    what: a word for the name in the message, such as "solver".
+    """
     if name not in known:
         raise InputError(f"{what} {name!r}: choose from {', '.join(known)}")
 

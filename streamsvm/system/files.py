@@ -89,7 +89,7 @@ def name_partial(path: Path) -> Path:
 
 
 def is_partial(name: str, of: str | None = None) -> bool:
-    """Return whether `name_partial` made this name for a file or folder named `of` (None: any name)."""
+    """Return whether `name_partial` made this name. of: the name of the final file or folder (None: any)."""
     made = rf"\.{'.+' if of is None else re.escape(of)}\.[0-9a-f]{{8}}\.partial"
     return re.fullmatch(made, name, re.DOTALL) is not None  # a file name may contain line breaks
 
@@ -177,7 +177,7 @@ class Lock:
     def release(self) -> None:
         """Release the lock and remove its file."""
         if self._descriptor is not None:
-            self.path.unlink(missing_ok=True)  # first: a process that has opened it then makes a new file
+            self.path.unlink(missing_ok=True)  # before the release: waiting processes then make a new file
             os.close(self._descriptor)
             self._descriptor = None
 

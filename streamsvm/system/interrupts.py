@@ -18,15 +18,15 @@ from dataclasses import dataclass
 from types import FrameType
 
 STOPPING = "stopping, and keeping what is complete; press Ctrl-C again to end at once"
-LONGEST_WAIT = 1.0  # the handler waits at most this many seconds until this line is printed; standard error may block
+LONGEST_WAIT = 1.0  # the handler waits at most this many seconds for its line, since standard error may block
 
 
 @dataclass
 class _Flag:
     """The state of signals while they are caught.
 
-    asked: a signal has arrived. accepted: the work has stopped and is being saved, so further signals are ignored.
-    waits: the main thread is waiting. on_signal: called when the first signal is handled.
+    asked: whether a signal has arrived. accepted: whether the work has stopped and is being saved; further signals are
+    then ignored. waits: whether the main thread is waiting. on_signal: called when the first signal is handled.
     """
 
     asked: bool = False
@@ -59,7 +59,7 @@ def waiting() -> Iterator[None]:
     """Let a signal raise KeyboardInterrupt at once, while the main thread waits and runs no compiled code.
 
     If a lock is being acquired at that moment, Python's own clean-up fails with another error ("release unlocked
-    lock"). KeyboardInterrupt also replaces that error.
+    lock"). In this case, KeyboardInterrupt is raised in place of that error.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -72,7 +72,7 @@ def default_budget_bytes() -> int:
         try:
             limits.append(int(Path(path).read_text()))
         except (OSError, ValueError):
-            continue  # no such control group, or no limit ("max")
+            continue  # there is no such control group, or it has no limit ("max")
     return int(min(limits)) // 2
 
 

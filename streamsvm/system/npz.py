@@ -31,7 +31,7 @@ MAGIC = b"\x93NUMPY"
 MOST_HEADER_BYTES = 10_000  # the limit of NumPy itself
 _WIDTHS = {(1, 0): 2, (2, 0): 4, (3, 0): 4}  # by version: the number of bytes that store the length of the header
 _LITERAL = re.compile(r"[\w \n<>=|'\"{}()\[\],:.+-]*", re.ASCII)
-_GLUED = re.compile(r"\d(and|else|for|if|in|is|not|or)\b")  # such as 1if, for which Python shows a warning
+_GLUED = re.compile(r"\d(and|else|for|if|in|is|not|or)\b")  # for numbers such as 1if, Python shows a warning
 _SCALAR = re.compile(r"[<>=|]?(b1|[iu][1248]|f(2|4|8|16)|[USV]\d{1,10})")
 
 
@@ -110,7 +110,7 @@ def _check_descr(descr: Any) -> None:
 
 
 def write_arrays(path: Path, arrays: Mapping[str, Any]) -> None:
-    """Write arrays to an .npz file, which appears complete or not at all, without a copy of it in memory."""
+    """Write arrays to an .npz file, which appears complete or not at all, without a copy of the file in memory."""
     _refuse_objects(arrays)
     with open_atomically(path) as file:
         np.savez(file, **arrays)
@@ -132,10 +132,11 @@ def _refuse_objects(arrays: Mapping[str, Any]) -> None:
 
 
 def unpack_arrays(path: Path | BinaryIO, place: str | None = None) -> dict[str, Any]:
-    """Return the arrays of an .npz file, or of its open content, written by `write_arrays` or `pack_arrays`.
+    """Return the arrays of an .npz file written by `write_arrays` or `pack_arrays`.
 
-    Reading executes no code, and takes no more memory than the size of the file. For any other file, it raises
-    InputError naming the file and the array. place: the name of the file in messages (None: its path).
+    path: the file, or its open content. Reading executes no code, and takes no more memory than the size of the file.
+    For any other file, it raises InputError naming the file and the array. place: the name of the file in messages
+    (None: its path).
     """
     name = ""
     try:

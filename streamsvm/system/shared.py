@@ -18,8 +18,8 @@ class SharedSetting:
     """A setting that several threads may hold. The first holder makes it, and the last holder restores the old value.
 
     If each thread restored the value that it had found, the first thread to end would remove the setting for the
-    others, and the last thread could leave it in place. make: makes the setting, and returns a context that restores
-    the old value. Any thread may exit the context; after Ctrl-C, it is exited a second time.
+    others, and the last thread could leave it in place. make: a function that makes the setting, and returns a context
+    that restores the old value. Any thread may exit the context; after Ctrl-C, it is exited a second time.
     """
 
     def __init__(self, make: Callable[[], AbstractContextManager[Any]]) -> None:
@@ -61,7 +61,10 @@ class SharedSetting:
 
 
 def made_once(make: Callable[P, T]) -> Callable[P, T]:
-    """Cache the results of a function by its positional arguments, each as long as it is referenced elsewhere."""
+    """Cache the results of a function by its positional arguments.
+
+    A result is cached as long as it is referenced elsewhere.
+    """
     made: WeakValueDictionary[tuple[object, ...], T] = WeakValueDictionary()
     lock = RLock()
 

@@ -3,7 +3,7 @@
 about                                         JSON: the format, the model's SHA-256, the data's fingerprint and n_rows
 k/share, most, rows, corrections              the point of problem k, if given by shares (certificates.dual_points)
 k/vectors, ends, steps, multipliers           the point of problem k, if given by cuts
-k/own_cuts, own_stops, own_rows, own_shares   the rows with shares of their own in these cuts
+k/own_cuts, own_stops, own_rows, own_shares   the rows that have individual shares in these cuts
 
 With more than two classes, problem k separates class k from the rest. Files of format 1 lack the arrays of the last
 line, and may lack most, rows and corrections. `verify` trusts nothing in the file: it refuses infeasible points, and
@@ -29,7 +29,7 @@ from streamsvm.system.npz import unpack_arrays, write_arrays
 NAME = "dual.npz"
 FORMAT = 2
 READABLE = (1, 2)
-# Files of earlier versions lack these arrays: then no row is corrected, and no row has its own share in a cut.
+# Files of earlier versions lack these arrays. In this case, no row is corrected or has an individual share in a cut.
 ADDED = ("most", "rows", "corrections", *OWN)
 MOST_ABOVE = 1e-9  # a sum of multipliers may exceed 1 by this amount, due to rounding
 
@@ -69,7 +69,9 @@ def read_dual_points(path: Path, model: Model, source: RowSource) -> list[DualPo
             raise ValueError(f"the dual points of {say_count(n_problems, 'problem')} are expected")
         return [_read_point(arrays, k, model, source) for k in range(n_problems)]
     except (ValueError, RecursionError) as error:
-        raise InputError(f"{path}: not the dual point of this model and these rows ({error})") from error
+        raise InputError(
+            f"{path}: not the dual point of this model and these rows ({error}); train again with --keep-dual"
+        ) from error
 
 
 def _describe(model: Model, source: RowSource) -> dict[str, Any]:

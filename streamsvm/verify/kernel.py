@@ -41,7 +41,7 @@ from streamsvm.problems.regression import read_numbers
 from streamsvm.system.errors import InputError
 from streamsvm.verify.linear import Found, bound_optimum, single_out, split_two_classes, sum_rows
 
-SUM_SHARE = 1e-12  # largest |y'a| relative to sum a_i: it need not be zero, since the terms of the sum are rounded
+SUM_SHARE = 1e-12  # the largest allowed |y'a|, as a share of sum a_i; rounding of the terms may keep y'a from being 0
 
 
 def list_scores(model: KernelModel) -> KernelModel:
@@ -50,7 +50,10 @@ def list_scores(model: KernelModel) -> KernelModel:
     Raises InputError for a precomputed kernel, whose support vectors are unknown.
     """
     if model.is_of_known_values:
-        raise InputError("the objective of a model with a precomputed kernel cannot be recomputed")
+        raise InputError(
+            "the objective of a model with a precomputed kernel cannot be recomputed, since it stores no support "
+            "vectors"
+        )
     model = model.list_pairs()
     vectors, coefs = make_writable(model.support_vectors), np.atleast_2d(make_writable(model.dual_coef))
     biases = np.atleast_1d(np.asarray(model.intercept, np.float64))
@@ -98,7 +101,8 @@ def _add_losses(losses: Sequence[ConvexLoss], pairs: Pairs, model: KernelModel, 
 def sum_losses(loss: ConvexLoss, rows: Rows, f: F64, errors: F64) -> tuple[float, float]:
     """Return the sum of the losses of the rows, and a bound on its error, given errors e of the scores f.
 
-    A convex loss l moves by at most max(l(f - e), l(f + e)) - l(f). The rounding of 1 - y f counts as an error of f.
+    A convex loss l moves by at most max(l(f - e), l(f + e)) - l(f). The rounding error of 1 - y f counts as an error of
+    f.
     """
     off = 1.01 * errors + 4 * UNIT * (1.0 + np.abs(f))
     values, below, above = (loss.measure(rows, scores)[0] for scores in (f, f - off, f + off))
@@ -120,7 +124,7 @@ def measure_squares(model: KernelModel) -> tuple[F64, F64]:
 
 
 def _bound(model: KernelModel, source: RowSource, problem: dict[str, Any], squares: F64, errors: F64) -> Bound | None:
-    """Return D of the model's coefficients, less its rounding, or None for a kernel without a lower bound.
+    """Return D of the model's coefficients, less the rounding error of D; None for a kernel without a lower bound.
 
     squares, errors: the results of `measure_squares`. Raises InputError if the coefficients are no dual point: their
     sum is not zero, or one exceeds the cost of its row by more than the stretch of a model.
@@ -134,7 +138,9 @@ def _bound(model: KernelModel, source: RowSource, problem: dict[str, Any], squar
     total = np.abs(coefs).sum(axis=1)
     lacking = np.array([abs(math.fsum(coef.tolist())) for coef in coefs])
     if np.any(lacking > SUM_SHARE * total):
-        raise InputError("the model's coefficients are not a dual point: they do not sum to zero")
+        raise InputError(
+            "the model's coefficients are not a dual point, since they do not sum to zero: is the model file intact?"
+        )
     shrink = _find_shrinkage(model, source, problem)
     largest = 1.01 * _bound_diagonal(model)
     of_point = lacking * (1.0 + np.sqrt(largest * np.maximum(squares + errors, 0.0)) + lacking * largest)
@@ -155,7 +161,10 @@ def _find_shrinkage(model: KernelModel, source: RowSource, problem: dict[str, An
     limits, most = np.where(coefs > 0.0, costs[:, 1:], costs[:, :1]) * own, np.where(coefs == 0.0, 0.0, np.inf)
     most = np.max(np.divide(np.abs(coefs), limits, out=most, where=limits > 0.0), axis=1, initial=1.0)
     if np.any(most > LONGEST_STRETCH):
-        raise InputError("the model's coefficients are not a dual point: one is above the cost of its row")
+        raise InputError(
+            "the model's coefficients are not a dual point, since one is above the cost of its row: are these the "
+            "model and the rows of one training?"
+        )
     return np.where(most > 1.0, (1.0 - 4 * UNIT) / most, 1.0)
 
 
@@ -188,7 +197,7 @@ def evaluate_nu_classes(model: KernelModel, engine: Engine, problem: dict[str, A
 
 
 def _add_nu_losses(losses: Sequence[Hinge], pairs: Pairs, model: KernelModel, totals: F64, rows: Rows) -> None:
-    """Add the losses, a bound on the effect of score errors, the terms of the rounding bound, and the costs."""
+    """Add the sums of a tile: losses, a bound on the effect of score errors, terms of the rounding bound, and costs."""
     biases = np.atleast_1d(model.intercept)
     for k, (loss, coef) in enumerate(zip(losses, model.dual_coef, strict=True)):
         one, places = _pick_rows(rows, k, len(losses), pairs)
@@ -201,11 +210,17 @@ def _add_nu_losses(losses: Sequence[Hinge], pairs: Pairs, model: KernelModel, to
 
 
 def _check_nu_point(model: KernelModel, source: RowSource, coef: F64, most: F64) -> None:
-    """Raise InputError unless the coefficients are feasible. most: the limit of each class, before weights."""
+    """Raise InputError unless the coefficients are feasible.
+
+    most: the upper limit of the coefficients in each class, before sample weights.
+    """
     weight, support = source.column("sample_weight"), _require_support(model, source.n_rows)
     limit = np.where(coef > 0.0, most[1], most[0]) * (1.0 if weight is None else weight[support])
     if np.any(np.abs(coef) > limit * (1.0 + len(coef) * SUM_SHARE)):
-        raise InputError("the model's coefficients are not multipliers: one is above the cost of its row")
+        raise InputError(
+            "the model's coefficients are not multipliers, since one is above the cost of its row: are these the "
+            "model and the rows of one training?"
+        )
     if abs(float(np.sum(coef))) > len(coef) * SUM_SHARE * float(np.sum(np.abs(coef))):
         raise InputError(
             "the model's coefficients are not multipliers: the multipliers of the two classes have different sums; "
@@ -216,7 +231,9 @@ def _check_nu_point(model: KernelModel, source: RowSource, coef: F64, most: F64)
 def _require_support(model: KernelModel, n_rows: int) -> I64:
     """Return the row numbers of the support vectors. Raises InputError unless they are numbers of these rows."""
     if model.support is None or np.any(model.support >= n_rows):
-        raise InputError("the support vectors of the model are not among these rows")
+        raise InputError(
+            "the support vectors of the model are not among these rows; give the training rows in the same order"
+        )
     return model.support
 
 
@@ -231,7 +248,7 @@ def evaluate_tube(model: KernelModel, engine: Engine, problem: dict[str, Any]) -
     n = len(costs)
     width = find_best_bias(np.ones(n), costs, np.zeros(n), distances, total)
     objective = square / 2 + total * width + float(costs @ np.maximum(distances - width, 0.0))
-    size = objective - min(square, 0.0)  # size of the terms; with an indefinite kernel, the square may be negative
+    size = objective - min(square, 0.0)  # |w|^2 may be negative with an indefinite kernel
     return Found(objective, float(costs @ errors) + of_square / 2 + bound_rounding(n + 8, 2 * size))
 
 
@@ -285,7 +302,7 @@ def evaluate_classes(model: KernelModel, engine: Engine, problem: dict[str, Any]
     model = list_scores(model)
     coefs, biases = (split_two_classes(each, len(costs)) for each in (model.dual_coef, np.atleast_1d(model.intercept)))
     if feature == 0.0 and np.any(biases != 0.0):
-        raise InputError("the model has biases, but its settings say that it has none")
+        raise InputError("the model file contradicts itself: the model has biases, but its settings exclude them")
     model = replace(model, dual_coef=coefs, intercept=biases)
     wide = replace(model, support_vectors=to_float64(model.support_vectors))
     loss, moved = sum_rows(engine, partial(_add_class_losses, costs, wide), 2).tolist()
@@ -321,7 +338,7 @@ def _measure_square(model: KernelModel, weights: F64) -> tuple[float, float]:
 def _bound_classes(
     model: KernelModel, source: RowSource, costs: F64, proved: tuple[float, float], bias_feature: float
 ) -> Bound:
-    """Return D of the model's coefficients, less its rounding. proved: the result of `_measure_square`.
+    """Return D of the model's coefficients, less the rounding error of D. proved: the result of `_measure_square`.
 
     In floating point, the coefficients of a row do not sum exactly to zero; the bound accounts for this as described in
     certificates.kernel. Raises InputError if the coefficients are no dual point: the coefficients of a row do not sum
@@ -339,7 +356,10 @@ def _bound_classes(
         )
     weight = source.column("sample_weight")
     if np.any(own > costs[labels] * (1.0 if weight is None else (1.0 + 4 * UNIT) * weight[support])):
-        raise InputError("the model's coefficients are not a dual point: one is above the cost of its row")
+        raise InputError(
+            "the model's coefficients are not a dual point, since one is above the cost of its row: are these the "
+            "model and the rows of one training?"
+        )
     gain, missing = math.fsum(own.tolist()), float(np.sum(lacking + 2 * len(costs) * UNIT * own))
     moved = 2 * missing * math.sqrt(_bound_diagonal(model) + bias_feature**2)
     of_point = missing + math.sqrt(max(0.0, square + error)) * moved + moved**2 / 2

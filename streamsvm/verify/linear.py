@@ -48,7 +48,7 @@ class Found(NamedTuple):
 
 
 def bound_optimum(margin: float, margin_error: float, square: float, square_error: float) -> Bound:
-    """Return M^2 / (2 |w|^2) less its rounding, given M and |w|^2 and bounds on their errors."""
+    """Return M^2 / (2 |w|^2) less its rounding error, given M, |w|^2, and bounds on the errors of both."""
     value, least = (
         m**2 / (2 * s) if m > 0.0 and s > 0.0 else 0.0
         for m, s in ((margin, square), (margin - margin_error, square + square_error))
@@ -57,15 +57,20 @@ def bound_optimum(margin: float, margin_error: float, square: float, square_erro
 
 
 def split_two_classes(values: F64, n_classes: int) -> F64:
-    """Return the values of K classes, (K, ..); two classes with one value get minus and plus half of it."""
+    """Return the values of K classes, (K, ..). If two classes have a single value v, they get -v/2 and v/2."""
     both = values if len(values) > 1 else np.concatenate((-values, values)) / 2
     if len(both) != n_classes:
-        raise InputError(f"the model has {len(both)} classes, but stores the costs of {n_classes}")
+        raise InputError(
+            f"the model file contradicts itself: the model has {len(both)} classes, but stores the costs of {n_classes}"
+        )
     return both
 
 
 def sum_rows(engine: Engine, add: Callable[[F64, Rows], None], shape: int | tuple[int, ...]) -> F64:
-    """Return sums over all rows, an array of this shape; add(sums, rows) adds the rows of a tile."""
+    """Return an array of sums over all rows.
+
+    shape: the shape of the array. add(sums, rows): adds the rows of a tile.
+    """
     sums: F64 = engine.scan(Scan(partial(np.zeros, shape), add, operator.add))
     return sums
 
@@ -168,7 +173,7 @@ def evaluate_classes(model: LinearModel, engine: Engine, problem: dict[str, Any]
 
 
 def _add_class_losses(W: F64, class_costs: F64, totals: F64, rows: Rows) -> None:
-    """Add the losses of the rows, and sum C_i |x_i|."""
+    """Add the losses of the rows, and the sum of C_i |x_i|."""
     costs, scores, losses = read_costs(class_costs, rows), score_classes(rows, W, 1.0), np.zeros(1)
     add_line_losses(scores, scores, rows.codes, costs, np.ones(1), losses)
     totals += losses[0], costs @ np.sqrt(compute_squares(rows.X, np.float64) + 1.0)
@@ -191,7 +196,7 @@ def evaluate_one_class(model: LinearModel, engine: Engine, problem: dict[str, An
 
 
 def _add_offset_losses(offsets: F64, W: F64, totals: F64, rows: Rows) -> None:
-    """Add the losses (with scores in twice the working precision), the terms of the rounding bound, and the weights.
+    """Add the sums of a tile: losses (with scores in twice the precision), terms of the rounding bound, and weights.
 
     A row whose score exceeds the offset has no loss, even if rounding the score to float64 would give one.
     """
@@ -204,7 +209,7 @@ def _add_offset_losses(offsets: F64, W: F64, totals: F64, rows: Rows) -> None:
 
 
 def count_bytes(points: Sequence[DualPoint], n_features: int, in_slices: bool = True) -> tuple[int, int]:
-    """Return the bytes that the points take in the driver, and the bytes of the totals of one task.
+    """Return the bytes of the points in the driver, and the bytes of the totals of one task.
 
     in_slices: whether a task holds the scores of a slice of its rows for all cuts.
     """
@@ -225,7 +230,7 @@ def _combine_points(left: list[DualSums], right: list[DualSums]) -> list[DualSum
 def _add_points(
     points: Sequence[DualPoint], costs: F64, bias_feature: float | None, totals: list[DualSums], rows: Rows
 ) -> None:
-    """Add the rows times their multipliers in each problem. costs (K, 2): of the rest and of the class.
+    """Add the rows times their multipliers in each problem. costs (K, 2): the costs of the rest, and of the class.
 
     bias_feature: the constant feature, or None for a free bias.
     """

@@ -4,10 +4,10 @@
 
 K is the cost of a pair, and up_i and down_i are the counts of certificates.double_double at the scores of cut t.
 
-Pairs within small queries are counted where the rows are read, so one read gives P and D. For many rows of few ranks,
-histograms of the scores bound P from both sides (losses.histograms): P is the midpoint, and half of the width counts as
-rounding. D takes two passes for each batch of cuts, one for the histograms and one for the rows. Other rankings need
-the scores of all rows at once, and D takes one read for each batch of cuts whose scores fit into memory.
+Pairs within small queries are counted by the tasks that read the rows, so one read gives P and D. For many rows of few
+ranks, histograms of the scores bound P from both sides (losses.histograms): P is the midpoint, and half of the width
+counts as rounding. D takes two passes for each batch of cuts, one for the histograms and one for the rows. Other
+rankings need the scores of all rows at once, and D takes one read for each batch of cuts whose scores fit into memory.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from streamsvm.solvers.ranking.streaming import measure_exactly, sum_histograms
 from streamsvm.verify.linear import Found
 from streamsvm.verify.linear import count_bytes as count_point_bytes
 
-Sums = tuple[DualSums, list[F64]]  # sums over the rows, and the weights of the buckets for each cut
+Sums = tuple[DualSums, list[F64]]  # sums over the rows, and for each cut the weights of the buckets
 
 POINTS_AT_ONCE = 8  # number of points whose histograms one pass computes
 
@@ -212,7 +212,10 @@ class PairCounts:
 
 
 def _add_pair_coefs(sums: DualSums, rows: Rows, coefs: F64, rests: F64, sizes: F64) -> None:
-    """Add both parts of each coefficient. The second part is small, but matters where the first parts cancel."""
+    """Add the rows times both parts of their coefficients.
+
+    The second parts are small, but matter where the first parts cancel.
+    """
     alike = replace(rows, y=np.zeros(rows.n_rows, np.int32))
     dual_points.add_dual_sums(sums, alike, coefs, sizes)
     dual_points.add_dual_sums(sums, alike, rests, np.abs(rests))

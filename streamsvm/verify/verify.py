@@ -47,7 +47,7 @@ class Verification:
         P as reported by the training, and whether this P is an estimate from a sample of the rows, which proves
         nothing.
     told_lower_bound, lower_bound, relative_gap : float or None
-        The reported D, the recomputed D less its rounding (or the reported D if none was recomputed), and (P - D) / P.
+        The reported D; the recomputed D less its rounding error, or the reported D if none was recomputed; (P - D) / P.
     objective_agrees : bool
         Whether the two P agree within their rounding bounds, and the number of rows is that of the training.
     lower_bound_agrees : bool or None
@@ -97,7 +97,7 @@ def verify(
     model, source : Model, RowSource
         The model, and its training rows. A model with a feature map accepts raw rows or features.
     dual, dual_file : bool, Path
-        Whether to recompute D, and the file of the dual point. A kernel model needs no file.
+        Whether to recompute D, and the file with the dual point. A kernel model needs no file.
     memory_bytes, threads : int, optional
         The memory budget (default: half of the memory), and the number of threads (default: one per core).
 
@@ -115,7 +115,9 @@ def verify(
     source = _map_raw_rows(model, source)
     problem = _read_problem(model, source)
     if model.info.get("objective") is None:
-        raise InputError("the model does not store its objective, so there is nothing to compare with")
+        raise InputError(
+            "the model does not store its objective, so there is nothing to compare with: train it again to verify it"
+        )
     in_model = isinstance(model, KernelModel) or model.problem.has_nu  # the bound follows from the model
     points = None if not dual or in_model else _read_points(model, source, dual_file)
     if dual and isinstance(model, KernelModel) and not model.problem.has_classes:  # the model lacks the targets
@@ -140,7 +142,9 @@ def verify(
     if points is not None and bound is not None:
         bound_agrees = bool(bound.value + bound.rounding + told[2] >= told[1])
     if bound is not None and bound.value > objective + slack:
-        raise CertificateError(f"the lower bound {bound.value} is above the objective {objective}")
+        raise CertificateError(
+            f"the lower bound {bound.value} is above the objective {objective}: a fault of streamsvm; please report it"
+        )
     value = told[1] if bound is None else bound.value
     gap = Progress(objective, value, 0).relative_gap
     numbers = objective, rounding, told[0], is_estimate, told[1], value, gap
@@ -173,9 +177,11 @@ def _require_alike(source: RowSource, n_features: int, scaling: Scaling | None) 
     """Raise InputError unless the rows have the number of features and the scaling of the training rows."""
     if n_features != source.n_features:
         found = say_count(source.n_features, "feature")
-        raise InputError(f"{source.name}: rows of {found}; the model was trained on {n_features:,}")
+        raise InputError(f"{source.name}: the rows have {found}, but the model was trained on {n_features:,}")
     if not same_scaling(scaling, source.scaling):
-        raise InputError(f"{source.name}: its rows are scaled differently from the training rows")
+        raise InputError(
+            f"{source.name}: its rows are scaled differently from the training rows; give the rows of the training"
+        )
 
 
 def _read_problem(model: Model, source: RowSource) -> dict[str, Any]:
@@ -187,12 +193,14 @@ def _read_problem(model: Model, source: RowSource) -> dict[str, Any]:
         raise InputError(f"the objective of a model for the task {model.problem.name} cannot be recomputed")
     first = next(iter(find_entry(model.problem.name).losses))
     if (problem.get("loss") or first) != (model.info.get("loss") or first):
-        raise InputError("the model names two different losses")
+        raise InputError("the model file contradicts itself: it names two different losses")
     is_like = model.problem.has_label_sets == source.has_label_sets
     if model.problem.has_classes:  # the classes of a one-class model are not training labels
         is_like = is_like and np.array_equal(model.classes, () if source.classes is None else source.classes)
     if model.problem.needs_labels and not is_like:
-        raise InputError(f"{source.name}: its labels differ from the labels of the training rows")
+        raise InputError(
+            f"{source.name}: its labels differ from the labels of the training rows; give the rows of the training"
+        )
     _require_alike(source, model.n_trained, model.scaling)
     return problem
 
@@ -225,7 +233,7 @@ def _count_bytes(model: Model, source: RowSource, points: list[DualPoint]) -> tu
 def _choose(
     model: Model, source: RowSource, dual: bool, points: list[DualPoint] | None
 ) -> tuple[tuple[str, ...], Callable[..., Found]]:
-    """Return the groups of compiled functions, and the function that recomputes P and, if possible, D.
+    """Return the groups of compiled functions that are needed, and the function that recomputes P and, if possible, D.
 
     D is recomputed if the model or the points determine it. The function takes the model, an engine and the problem
     that the model solves.

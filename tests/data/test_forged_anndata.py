@@ -46,16 +46,16 @@ def insert(values: Any, at: int, value: Any, dtype: Any = None) -> Any:
 X = csr_array(make_rows(0))
 CODES = np.arange(200) % 3
 WRONG: dict[str, tuple[str, dict[str, Any]]] = {
-    "a code beyond the categories": ("obs/cell: row 8 .* code 3, but 3 cat", {"codes": insert(CODES, 7, 3)}),
+    "a code beyond the categories": ("obs/cell: row 8 .* code 3, but there are 3 cat", {"codes": insert(CODES, 7, 3)}),
     "a large code": ("obs/cell: row 8 .* code 255", {"codes": insert(CODES, 7, 255, np.uint8)}),
     "a missing label": ("obs/cell: row 8 .* has no label", {"codes": insert(CODES, 7, -1)}),
     "a very negative code": ("obs/cell: row 8 .* has no label", {"codes": insert(CODES, 7, -(2**40))}),
-    "codes with a point": ("obs/cell/codes: float64 is not a whole number", {"codes": CODES * 1.0}),
-    "codes in two dimensions": ("obs/cell/codes: 2 dimensions", {"codes": np.zeros((200, 2), np.int8)}),
-    "too few codes": ("obs/cell: 199 rows, but X has 200", {"codes": CODES[1:]}),
+    "codes with a point": ("obs/cell/codes: holds float64; whole numbers are expected", {"codes": CODES * 1.0}),
+    "codes in two dimensions": ("obs/cell/codes: has 2 dimensions", {"codes": np.zeros((200, 2), np.int8)}),
+    "too few codes": ("obs/cell: has 199 rows, but X has 200", {"codes": CODES[1:]}),
     "no categories": ("obs/cell/categories/.*: missing", {"categories": None}),
-    "categories in two dimensions": ("categories: 2 dimensions", {"categories": np.zeros((3, 3))}),
-    "complex categories": ("complex128 cannot be read", {"categories": np.array([1j, 2, 3])}),
+    "categories in two dimensions": ("categories: has 2 dimensions", {"categories": np.zeros((3, 3))}),
+    "complex categories": ("complex128, which cannot be read", {"categories": np.array([1j, 2, 3])}),
     "a category that is no number": ("a label is NaN", {"categories": np.array([1.0, np.nan, 3.0])}),
     "no shape": ("X: its shape is None", {"shape": None}),
     "a shape of texts": ("X: its shape is", {"shape": ["200", "6"]}),
@@ -70,11 +70,11 @@ WRONG: dict[str, tuple[str, dict[str, Any]]] = {
     "a first row limit": ("indptr does not ascend", {"indptr": insert(X.indptr, 0, 1)}),
     "a last row limit": ("indptr does not ascend", {"indptr": insert(X.indptr, 200, X.nnz - 1)}),
     "a row limit of 2^63": ("indptr does not ascend", {"indptr": insert(X.indptr, 9, 2**63 + 5, np.uint64)}),
-    "row limits with a point": ("X/indptr: float64 is not a whole number", {"indptr": X.indptr * 1.0}),
-    "row limits in two dimensions": ("X/indptr: 2 dimensions", {"indptr": X.indptr[None, :]}),
+    "row limits with a point": ("X/indptr: holds float64; whole numbers are expected", {"indptr": X.indptr * 1.0}),
+    "row limits in two dimensions": ("X/indptr: has 2 dimensions", {"indptr": X.indptr[None, :]}),
     "fewer columns than items": ("indptr does not ascend", {"indices": X.indices[:-1]}),
-    "columns with a point": ("X/indices: float64 is not a whole number", {"indices": X.indices * 1.0}),
-    "complex items": ("X/data: complex64 is not a number", {"data": X.data * 1j}),
+    "columns with a point": ("X/indices: holds float64; whole numbers are expected", {"indices": X.indices * 1.0}),
+    "complex items": ("X/data: holds complex64; numbers are expected", {"data": X.data * 1j}),
     "an item that is no number": ("X/data: contains NaN", {"data": insert(X.data, 5, np.nan)}),
     "an infinite item": ("X/data: contains NaN, infinity", {"data": insert(X.data, 5, np.inf)}),
 }
@@ -123,5 +123,5 @@ def test_an_array_in_place_of_a_group_is_named(name: str, tmp_path: Path) -> Non
     path = make(tmp_path / "a.zarr")
     group = zarr.open_group(str(path), mode="a")
     group.create_array(name, data=np.arange(5), overwrite=True)
-    with pytest.raises(InputError, match=rf"a\.zarr/{name}: (1 dimension,|an array)"):
+    with pytest.raises(InputError, match=rf"a\.zarr/{name}: (has 1 dimension,|is an array)"):
         open_dataset(path, "cell")

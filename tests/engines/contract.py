@@ -108,7 +108,7 @@ class Contract:
     def pinned(self, engine: Engine) -> list[int]:
         """Chunks that are kept, by whatever process."""
         assert isinstance(engine, SerialEngine | ThreadedEngine)
-        return sorted(index for pins in engine.kept.values() for index in pins.chunks)
+        return sorted(index for pins in engine.caches.values() for index in pins.chunks)
 
     def test_totals_have_the_bits_of_the_serial_engine(self, open_engine: Opener, source: RowSource) -> None:
         """Streamed, while chunks are pinned, and from pinned chunks; all of them or a part."""

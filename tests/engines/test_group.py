@@ -18,7 +18,8 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 from streamsvm.data.rows.source import LARGEST_GROUP_BYTES, SMALLEST_GROUP_BYTES, plan_groups
 from streamsvm.data.store.dataset import Dataset
-from streamsvm.engines.local import ChunkCache, SerialEngine, ThreadedEngine, _read_tiles, tree_levels
+from streamsvm.engines.local import SerialEngine, ThreadedEngine, tree_levels
+from streamsvm.engines.tasks import ChunkCache, _read_tiles
 from streamsvm.numeric.rows import Rows
 from streamsvm.options import TrainOptions
 from streamsvm.plan.predict import plan_training
@@ -101,12 +102,12 @@ def test_kept_chunks_never_exceed_the_room(share: float, layout: str, codec: str
     engine = ThreadedEngine(dataset, 4, room)
     for _ in range(3):
         engine.scan(trace_scan())
-    (pins,) = engine.kept.values()
+    (pins,) = engine.caches.values()
     held = sum(rows.nbytes for rows in pins.chunks.values())
     assert held <= pins.held_bytes <= room
     assert held > room / 1.1 - 2 * dataset.nbytes / dataset.n_chunks, "room is left unused"
     engine.close()
-    assert not engine.kept
+    assert not engine.caches
 
 
 def test_the_next_chunk_is_asked_for_ahead(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

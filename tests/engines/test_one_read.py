@@ -90,13 +90,15 @@ def note_scores(seen: list[Any], rows: Rows, weights: Any, name: str) -> None:
 
 
 def test_scores_of_several_passes_are_one_product(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In blocks of passes; of a width of their own where they have another number of weight vectors."""
-    monkeypatch.setattr(merge, "BLOCK_PASSES", 2)
+    """In blocks, whose passes have any number of weight vectors."""
+    monkeypatch.setattr(merge, "BLOCK_SCORES", 5)
     d, random = engine.source.n_features, np.random.default_rng(0)
     widths = {"a": 2, "b": 2, "none": 2, "c": 2, "d": 4, "e": 2}
+    weights = {name: random.normal(size=(k, d + 1)) for name, k in widths.items()}
+    weights["b"][1] = weights["a"][0]  # equal vectors are one
     scans = [
-        Scan(list, note_scores, list.__add__, (random.normal(size=(k, d + 1)), name), (), None if name == "none" else 0)
-        for name, k in widths.items()
+        Scan(list, note_scores, list.__add__, (W, name), (), None if name == "none" else W)
+        for name, W in weights.items()
     ]
     for name, seen in zip(widths, answer_all(engine, scans), strict=True):
         assert set(seen) == (set() if name == "none" else {(name, False)})

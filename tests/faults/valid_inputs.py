@@ -12,11 +12,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from scipy import sparse
 
-from streamsvm.data.tables.checks import as_matrix
 from streamsvm.kernels.feature_maps import Features, KernelMap, PolynomialMap
 from streamsvm.kernels.kernel import Kernel
 from streamsvm.models.model import KernelModel, LinearModel, RankModel
-from streamsvm.numeric.stored_types import Scaling
+from streamsvm.numeric.stored_types import Scaling, as_matrix
 
 Random = random.Random
 

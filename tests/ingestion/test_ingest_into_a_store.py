@@ -265,7 +265,7 @@ def test_what_is_put_after_the_end_is_removed(fails: bool, server: ObjectServer)
     left = dict(server.objects)
     assert not any(".spill" in key for key in left)
     assert scratch is not None
-    with pytest.raises(InputError, match="the ingest has ended"):
+    with pytest.raises(InputError, match="this ingest has ended"):
         scratch.put("1-0-0", [b"rows"], 4)
     assert server.objects == left
 
@@ -281,7 +281,7 @@ def test_an_ingest_that_ends_meanwhile_leaves_no_scratch_object(server: ObjectSe
 
         server.fault = end
         before = set(server.objects)
-        with pytest.raises(InputError, match="the ingest has ended"):
+        with pytest.raises(InputError, match="this ingest has ended"):
             opened.scratch.put("0-0-0", [b"rows"], 4)
         assert set(server.objects) == before
         server.objects[f"{BELOW}.writing"] = opened.scratch.token.encode()

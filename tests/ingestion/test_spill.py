@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_array
 from scipy.stats import chi2
 
-from streamsvm.data.tables.checks import as_matrix
 from streamsvm.ingestion import segments
 from streamsvm.ingestion.segments import Spill
 from streamsvm.numeric.rows import CsrRows, Matrix, drop_zeros, take_rows, to_dense
+from streamsvm.numeric.stored_types import as_matrix
 from tests.data.conftest import small_files
 
 

@@ -17,7 +17,7 @@ from hypothesis.extra.numpy import arrays
 
 from streamsvm.losses.hinge import FINE_STEPS, add_to_totals, fine_steps
 from streamsvm.numeric.rows import Rows
-from streamsvm.solvers.cutting_plane.line_search import start_totals
+from streamsvm.solvers.cutting_plane.line_search import SegmentTotals, start_totals
 from tests.numeric.test_rows import to_csr
 
 F64 = npt.NDArray[np.float64]
@@ -39,16 +39,20 @@ class Segment:
 
     def totals(self, sparse: bool = False, pieces: int = 1, with_cuts: bool = True) -> tuple[F64, F64, F64]:
         """What the kernel adds up: losses at the fine steps, offsets and vectors of the cuts at 0 and the cut steps."""
-        k, width = len(self.cut_steps), self.ends.shape[1] if with_cuts else 0
-        totals = start_totals(k, width)
+        totals = self.add_all(sparse, pieces, without=0 if with_cuts else len(self.cut_steps) + 1)
+        value, slope = np.cumsum(totals.losses, axis=0).T
+        at = fine_steps(self.cut_steps)
+        return value + at * slope, np.cumsum(totals.costs), np.cumsum(totals.gradients, axis=0)
+
+    def add_all(self, sparse: bool, pieces: int = 1, without: int = 0) -> SegmentTotals:
+        """The totals of all rows."""
+        totals = start_totals(len(self.cut_steps), self.ends.shape[1], without)
         for part in np.array_split(np.arange(len(self.y)), pieces):
             weight = None if self.weight is None else self.weight[part]
             X = to_csr(self.X[part]) if sparse else self.X[part]
             rows = Rows(0, X, self.y[part], weight)
             add_to_totals(totals, rows, self.ends, self.class_costs, self.cut_steps, self.bias_feature)
-        value, slope = np.cumsum(totals.losses, axis=0).T
-        at = fine_steps(self.cut_steps)
-        return value + at * slope, np.cumsum(totals.costs), np.cumsum(totals.gradients, axis=0)
+        return totals
 
     def row_costs(self) -> F64:
         return self.class_costs[self.y] * (1.0 if self.weight is None else self.weight)
@@ -103,7 +107,15 @@ def test_losses_without_cuts_are_the_same(segment: Segment, sparse: bool) -> Non
     with_cuts = segment.totals(sparse)
     np.testing.assert_array_equal(losses, with_cuts[0])
     np.testing.assert_array_equal(offsets, with_cuts[1])
-    assert vectors.shape == (len(segment.cut_steps) + 1, 0)
+    assert vectors.shape == (0, segment.ends.shape[1])
+
+
+@given(dyadic_segments(), st.booleans())
+def test_the_sums_of_the_start_can_be_left_out(segment: Segment, sparse: bool) -> None:
+    """The other sums are changes from one step to the next, which do not depend on them."""
+    whole, rest = (segment.add_all(sparse, without=without) for without in (0, 1))
+    np.testing.assert_array_equal(rest.gradients, whole.gradients[1:])
+    np.testing.assert_array_equal(rest.costs, whole.costs)
 
 
 @given(dyadic_segments(), st.booleans())

@@ -102,7 +102,7 @@ def test_sparse_rows_may_have_fewer_features_or_more(kind: str, scaling: str, ve
 @pytest.mark.parametrize("vectors", ["dense", "sparse"])
 def test_dense_rows_must_have_the_same_features(vectors: str) -> None:
     for d in (D - 1, D + 1):
-        with pytest.raises(InputError, match=f"rows of {d} features; the model was trained on {D}"):
+        with pytest.raises(InputError, match=f"the rows have {d} features, but the model was trained on {D}"):
             make_model("rbf", vectors).decide(np.zeros((1, d), np.float32))
 
 

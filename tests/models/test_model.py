@@ -16,10 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
-from streamsvm.data.tables.checks import as_matrix
 from streamsvm.models.model import LinearModel, from_arrays, load
 from streamsvm.numeric.rows import CsrRows
-from streamsvm.numeric.stored_types import Scaling
+from streamsvm.numeric.stored_types import Scaling, as_matrix
 from streamsvm.system.errors import InputError
 
 D = 4
@@ -82,7 +81,7 @@ def test_sparse_rows_may_have_fewer_features_or_more(model: LinearModel, d: int)
 
 def test_dense_rows_must_have_the_same_features() -> None:
     for d in (D - 1, D + 1):
-        with pytest.raises(InputError, match=f"rows of {d} features; the model was trained on {D}"):
+        with pytest.raises(InputError, match=f"the rows have {d} features, but the model was trained on {D}"):
             MODEL.decide(np.zeros((1, d), np.float32))
 
 

@@ -16,11 +16,10 @@ import pytest
 from scipy.sparse import csr_array
 
 import streamsvm
-from streamsvm.data.tables.checks import as_matrix
 from streamsvm.kernels.feature_maps import Features, KernelMap, PolynomialMap
 from streamsvm.kernels.kernel import Kernel
 from streamsvm.models.model import KernelModel, LinearModel, from_arrays, load
-from streamsvm.numeric.stored_types import Scaling
+from streamsvm.numeric.stored_types import Scaling, as_matrix
 from streamsvm.system.errors import InputError
 from tests.conftest import run_python
 

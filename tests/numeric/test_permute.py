@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
-from streamsvm.data.tables.checks import as_matrix
 from streamsvm.numeric.rows import CsrRows, count_nonzeros, permute_rows, permute_to_dense
+from streamsvm.numeric.stored_types import as_matrix
 
 
 @given(st.integers(0, 50), st.integers(1, 40), st.integers(0, 60), st.integers(0, 99))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -120,9 +121,11 @@ def test_scores_of_several_parts_are_those_of_each_alone(sparse: bool, n_parts: 
     random = np.random.default_rng(5)
     dense = random.normal(size=(1030, 37)).astype(np.float32) * (random.random((1030, 37)) < (0.3 if sparse else 1))
     X = to_csr(dense) if sparse else dense
-    W = random.normal(size=(n_parts, width, 37))
-    found = compute_scores_of_parts(X, W)
-    assert found.shape == (n_parts, 1030, width)
-    for part, weights in zip(found, W, strict=True):
-        np.testing.assert_array_equal(part, compute_scores(X, weights))
-    np.testing.assert_allclose(found, np.einsum("id,pkd->pik", dense.astype(float), W), rtol=1e-9, atol=1e-9)
+    W = random.normal(size=(n_parts * width, 37))
+    columns = np.array([*range(len(W)), 0, len(W) - 1, 0])  # the last part uses vectors of other parts
+    limits = np.array([*range(0, len(W) + 1, width), len(W) + 3])
+    found = compute_scores_of_parts(X, W, columns, limits)
+    assert [part.shape for part in found] == [(1030, width)] * n_parts + [(1030, 3)]
+    for part, (start, end) in zip(found, pairwise(limits), strict=True):
+        np.testing.assert_array_equal(part, compute_scores(X, W[columns[start:end]]))
+    np.testing.assert_allclose(np.hstack(found), dense.astype(float) @ W[columns].T, rtol=1e-9, atol=1e-9)

@@ -10,6 +10,7 @@ import pytest
 from distributed import Client
 
 from streamsvm.data.open import open_dataset
+from streamsvm.data.rows.source import plan_groups
 from streamsvm.data.store.dataset import Dataset
 from streamsvm.engines.local import SerialEngine
 from streamsvm.options import TrainOptions
@@ -63,8 +64,26 @@ def test_the_workers_that_are_there_are_counted(dataset: Dataset, client: Client
     told = json.loads(json.dumps(plan.as_json()))
     assert told["worker_minutes"] == pytest.approx(2 * told["seconds"] / 60)
     assert told["minutes_by_workers"]["1"] > 0.0
-    assert told["fastest_workers"] <= plan.cluster.n_groups
+    assert told["fastest_workers"] <= plan.cluster.most_tasks
     assert plan_training(dataset, TrainOptions(C=0.01)).as_json()["workers"] is None
+
+
+def test_the_plan_says_what_workers_do_not_share(dataset: Dataset, client: Client) -> None:
+    """Workers share a pass, but neither a walk through blocks nor the solver between two passes."""
+    walk = TrainOptions(C=0.01, resident_rows="10%", options={"acceleration": "block-ascent"})
+    shared, alone = (plan_training(dataset, options, client) for options in (TrainOptions(C=0.01), walk))
+    for plan, most_tasks in (shared, len(plan_groups(dataset))), (alone, 1):
+        told = plan.as_json()
+        assert told["tasks_of_a_pass"] == most_tasks
+        assert told["driver_share"] == pytest.approx(told["passes"] * plan.between_seconds / told["seconds"])
+    assert set(alone.as_json()["minutes_by_workers"]) == {1}
+    assert plan_training(dataset, TrainOptions(C=0.01)).as_json()["driver_share"] is None
+
+
+def test_a_walk_takes_as_long_on_any_number_of_workers() -> None:
+    cluster = Cluster(4, 1, 1, 0)
+    assert cluster.project_pass(20.0, 1) == pytest.approx(20.0, rel=1e-3)
+    assert cluster.count_fastest(20.0) == 1
 
 
 def test_the_plan_shows_what_workers_cost(dataset: Dataset, run: Run) -> None:  # noqa: F811
@@ -72,4 +91,5 @@ def test_the_plan_shows_what_workers_cost(dataset: Dataset, run: Run) -> None:  
     lines = dict(line.split(maxsplit=1) for line in ended.out.splitlines() if line.split())
     assert lines["workers"].startswith("1 with 1 thread each, ")
     assert "worker minutes; a pass is fastest with " in lines["workers"]
+    assert "workers wait for the solver, in the driver, for at least " in lines["serial"]
     assert lines["memory"].endswith("for each worker")

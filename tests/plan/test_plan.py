@@ -14,8 +14,9 @@ from streamsvm.cli.train import format_plan
 from streamsvm.data.open import open_dataset
 from streamsvm.data.rows.views import ChunkRange
 from streamsvm.data.store.dataset import Dataset
-from streamsvm.engines.local import ThreadedEngine, plan_scratch
+from streamsvm.engines.local import ThreadedEngine
 from streamsvm.engines.open import MemoryPlan
+from streamsvm.engines.tasks import plan_scratch
 from streamsvm.ingestion.readers import ingest
 from streamsvm.options import TrainOptions
 from streamsvm.passes import Scan

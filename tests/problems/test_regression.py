@@ -92,7 +92,7 @@ def test_classes_that_are_numbers_are_targets() -> None:
 
 @pytest.mark.parametrize("epsilon", [-0.1, np.inf, np.nan])
 def test_a_tube_without_a_width_is_refused(epsilon: float) -> None:
-    with pytest.raises(InputError, match="the half-width of a tube is finite and not negative"):
+    with pytest.raises(InputError, match="the half-width of a tube must be finite and not negative"):
         REGRESS.make_loss(make_regression(0).in_memory(), TrainOptions(task="regress", epsilon=epsilon))
 
 

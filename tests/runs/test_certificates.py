@@ -20,9 +20,8 @@ from scipy.sparse import csr_array
 
 from streamsvm import CuttingPlane, LinearSVC, RankSVM
 from streamsvm.options import TrainOptions
-from streamsvm.passes import Progress, TriedBounds, find_status
+from streamsvm.passes import Progress, TriedBounds, find_status, has_progressed
 from streamsvm.runs.results import STATUSES, describe_status
-from streamsvm.solvers.cutting_plane import cuts
 from streamsvm.solvers.solver import Report
 from streamsvm.system.errors import CertificateError
 from tests.conftest import ROOT, choose_examples
@@ -256,9 +255,9 @@ def test_stalled_is_said_of_rounding_only() -> None:
 def test_steps_that_hardly_lower_an_objective_whose_gap_rounding_hides_are_no_progress() -> None:
     before = TriedBounds(objective=1.0)
     for fall, tried, moved in ((1e-9, 2.0, False), (1e-7, 2.0, True), (1e-9, 0.5, True), (1e-13, 0.5, False)):
-        assert cuts.has_moved(TriedBounds(objective=1.0 - fall, tried_rounding=tried), before) == moved
+        assert has_progressed(TriedBounds(objective=1.0 - fall, tried_rounding=tried), before) == moved
     half = TriedBounds(objective=1.0, lower_bound=0.5)
-    assert cuts.has_moved(TriedBounds(objective=1.0 - 1e-9, lower_bound=0.5, tried_rounding=2.0), half)
+    assert has_progressed(TriedBounds(objective=1.0 - 1e-9, lower_bound=0.5, tried_rounding=2.0), half)
 
 
 def test_a_lower_bound_above_the_objective_is_an_error() -> None:

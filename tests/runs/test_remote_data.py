@@ -112,7 +112,7 @@ def test_estimators_take_them(server: ObjectServer, tmp_path: Path) -> None:
 
 
 MANY_STEPS: Any = {"C": 100.0, "tol": 1e-6, "options": {"acceleration": "none"}}
-SILENT = r"^s3://bucket/\S+: no time is left, and the object store does not answer"
+SILENT = r"^s3://bucket/\S+: the time limit has passed, and the object store does not answer"
 
 
 @pytest.fixture

@@ -62,7 +62,7 @@ def test_a_state_comes_back_bit_for_bit(tmp_path: Path) -> None:
     assert folder.begin(STATE) is None
     for step in (1, 2, 3):
         folder.record({"step": step})
-    folder.save(Saved(STATE, [{}] * 2, "", 1.25, {}), now=True)
+    folder.save(Saved(STATE, [{}] * 2, "", 1.25, {}))
     folder.close()
     saved = RunFolder(tmp_path / "new" / "run", {"C": 1.0}, resume=True).begin(STATE)
     assert saved is not None
@@ -94,14 +94,16 @@ def test_checkpoints_take_a_twentieth_of_the_time(monkeypatch: pytest.MonkeyPatc
     folder.record({"step": 1})
     for after in (9.0, 11.0, 20.0, 22.0):
         clock.now = 100.0 + after
-        folder.save(Saved(STATE, [{}], "", 0.0, {}))
+        if folder.is_due():
+            folder.save(Saved(STATE, [{}], "", 0.0, {}))
     assert written == [11.0, 22.0]
     clock.save_seconds, written[:] = 2.0, []
     for after in (33.0, 46.0, 74.0, 76.0):
         clock.now = 100.0 + after
-        folder.save(Saved(STATE, [{}], "", 0.0, {}))
+        if folder.is_due():
+            folder.save(Saved(STATE, [{}], "", 0.0, {}))
     assert written == [33.0, 76.0]
-    folder.save(Saved(STATE, [{}], "", 0.0, {}), now=True)
+    folder.save(Saved(STATE, [{}], "", 0.0, {}))
     assert len(written) == 3
 
 

@@ -114,7 +114,7 @@ def test_threads_and_workers_give_the_same_bits(layout: str, client: Client, tho
     if layout == "dense":
         results += [train(dataset, replace(options, workers=workers)) for workers in ((1, 4) if thorough else (1,))]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("streamsvm.engines.local.load_chunk", lambda source, index, pins: None)
+        patch.setattr("streamsvm.engines.tasks.load_chunk", lambda source, index, pins: None)
         streamed = train(dataset, replace(options, threads=2))
     assert streamed.read_bytes > 2 * results[0].read_bytes
     assert {result.model_sha256 for result in results} == {streamed.model_sha256}
@@ -273,7 +273,10 @@ def of_classes(y: Any, classes: Any) -> ArrayDataset:
     ("make_source", "message"),
     [
         (lambda: of_classes(None, None), "X: there are no labels"),
-        (lambda: of_classes(np.zeros(3, np.int32), np.array(["a"])), r"X: 1 class \(a\); at least two are needed"),
+        (
+            lambda: of_classes(np.zeros(3, np.int32), np.array(["a"])),
+            r"X: has 1 class \(a\), but at least two are needed",
+        ),
     ],
 )
 def test_rows_without_two_classes_are_refused(make_source: Callable[[], ArrayDataset], message: str) -> None:

@@ -62,7 +62,7 @@ def test_what_a_solver_owes(name: str, tmp_path: Path) -> None:
     settings = {"solver": name}
     run = RunFolder(tmp_path / "run", settings, resume=False)
     run.begin(fit.start())
-    run.save(Saved(state, [], "", 0.0, {}), now=True)
+    run.save(Saved(state, [], "", 0.0, {}))
     run.close()
     saved = RunFolder(tmp_path / "run", settings, resume=True).begin(fit.start())
     assert saved is not None

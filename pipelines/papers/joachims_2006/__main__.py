@@ -5,13 +5,14 @@
 The data folder holds covtype.csv (the UCI's covtype.data with a line of names), and a9a, a9a.t, w8a and w8a.t of the
 LIBSVM site; missing data are left out. Reuters, Arxiv and KDD04 are generated stand-ins (problems.py). The story prints
 Markdown; --out saves it, with pictures (the extra `plots` installs matplotlib). --small uses 512 rows of each data set.
-The exit status is 0 if the theorems hold (the objective at the paper's stop is never above the optimum and at most C
-epsilon below it, and Algorithm 2's optimum is that of classifying all pairs), 1 if not, and 2 without data.
+The exit status is 0 if the theorems hold: at the stopping rule of the paper, the objective is never above the optimum
+and at most C epsilon below it, and Algorithm 2 has the same optimum as the classification of all pairs. It is 1 if the
+theorems do not hold, and 2 without data.
 
-Algorithm 1 is `--option acceleration=none --option epsilon=0.001`, Algorithm 2 the same with `--task roc-area`; the
-paper's C is n times ours. Line search is streamsvm's own acceleration, with the same stop. SVMlight is no longer
-available; scikit-learn's LIBSVM and LIBLINEAR take its place. Times are CPU seconds of one thread. Sweeps over epsilon
-and C use SWEPT_ROWS rows.
+Algorithm 1 is `--option acceleration=none --option epsilon=0.001`, and Algorithm 2 is the same with `--task roc-area`.
+The C of the paper is n times the C of streamsvm. The line search is an acceleration of streamsvm, with the same
+stopping rule. SVMlight is no longer available; scikit-learn's LIBSVM and LIBLINEAR take its place. Times are CPU
+seconds of one thread. Sweeps over epsilon and C use SWEPT_ROWS rows.
 """
 
 from __future__ import annotations
@@ -41,8 +42,8 @@ from pipelines.story import make_out, make_paper_parser, run_story
 NAME = "joachims_2006"
 SMALL_ROWS = 512
 SIZES, SMALL_SIZES = (1024, 4096, 16_384, 65_536), (128,)
-SWEPT_ROWS = 4096  # rows in Figures 4 to 9
-LIGHT_ROWS, LIGHT_SECONDS = 2048, 10.0  # LIBSVM's rows in the sweep over C; its longest training, predicted by n^2
+SWEPT_ROWS = 4096  # the number of rows in Figures 4 to 9
+LIGHT_ROWS, LIGHT_SECONDS = 2048, 10.0  # LIBSVM's rows in the sweep over C, and its time limit
 PAIR_SIZES, SMALL_PAIR_SIZES = (128, 256, 512), (128, 256)
 EPSILONS, SMALL_EPSILONS = (0.1, 0.01, 1e-3, 1e-4), (0.1, 0.01, 1e-3)
 COSTS, SMALL_COSTS = (1e2, 1e3, 1e4, 1e5, 1e6), (1e2, 1e3, 1e4)
@@ -83,7 +84,7 @@ def read_all(data: DataFolder, most_rows: int | None) -> Splits:
 
 
 def run_all(splits: Splits, small: bool) -> Results:
-    """Measure everything; table rows are printed as they are complete."""
+    """Measure everything, and print each row of a table when it is complete."""
     results, trainer = Results(small), Trainer({})
     results.problems = {name: split.problem for name, split in splits.items()}
     warm_up(splits)
@@ -116,7 +117,7 @@ def warm_up(splits: Splits) -> None:
 
 
 def scale_rows(name: str, split: Split, sizes: tuple[int, ...], trainer: Trainer, results: Results) -> None:
-    """Fill in Table 1 and Figures 1 and 2; LIBSVM trains on no more rows than it can handle in a short time."""
+    """Measure Table 1 and Figures 1 and 2. LIBSVM trains on no more rows than it can handle in a short time."""
     all_sizes = [n for n in sizes if n < len(split.y)] + [len(split.y)]
     results.sizes[name] = {
         method: [trainer.run(split, method, n) for n in all_sizes]
@@ -132,7 +133,7 @@ def scale_rows(name: str, split: Split, sizes: tuple[int, ...], trainer: Trainer
 
 
 def sweep_epsilon(name: str, split: Split, trainer: Trainer, results: Results) -> None:
-    """Fill in Figures 4, 5, 6 and 7, right."""
+    """Measure Figures 4, 5, 6, and 7 (right)."""
     results.epsilons[name] = {
         method: {
             epsilon: trainer.run(split, method, SWEPT_ROWS, epsilon=epsilon)
@@ -143,7 +144,7 @@ def sweep_epsilon(name: str, split: Split, trainer: Trainer, results: Results) -
 
 
 def sweep_costs(name: str, split: Split, trainer: Trainer, results: Results) -> None:
-    """Fill in Figures 7, left, 8 and 9; LIBSVM trains on few rows."""
+    """Measure Figures 7 (left), 8 and 9. LIBSVM trains on few rows."""
     costs, n, few = (
         SMALL_COSTS if results.small else COSTS,
         min(SWEPT_ROWS, len(split.y)),
@@ -158,14 +159,14 @@ def sweep_costs(name: str, split: Split, trainer: Trainer, results: Results) -> 
 
 
 def find_optimum(split: Split, C: float, searched: Run) -> Optimum:
-    """Bound the minimum of P by the line search, and by LIBLINEAR with a hundredth of its usual tolerance."""
+    """Bound the minimum of P by the line search, and by LIBLINEAR with a hundredth of its default tolerance."""
     objective = fit_liblinear(split, searched.n_rows, C, 1e-3).objective
     assert objective is not None
     return Optimum(min(objective, searched.objective), searched.lower_bound)
 
 
 def choose_costs(name: str, split: Split, trainer: Trainer, results: Results) -> None:
-    """Fill in Figure 1, middle right."""
+    """Measure Figure 1 (middle right): the C with the best result on the test rows."""
     results.chosen[name] = []
     most = min(SWEPT_ROWS, len(split.y))
     for n in (most // 4, most) if results.small else (most // 16, most // 4, most):

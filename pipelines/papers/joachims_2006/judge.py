@@ -1,4 +1,4 @@
-"""The claims of Joachims 2006 in sections 3 and 4, and our results: the last table, and the checks."""
+"""The claims of Joachims 2006 (sections 3 and 4), compared with our results: the last table, and the checks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pipelines.papers.joachims_2006.runs import ALGORITHM_1, ALGORITHM_2, EPSILO
 
 
 def judge(results: Results) -> None:
-    """Write the last table."""
+    """Write the table of the claims and our results."""
     results.begin_table("What he says, and what was found", "published", "found")
     judge_speed(results)
     judge_scaling(results)
@@ -28,7 +28,7 @@ def judge(results: Results) -> None:
 
 
 def list_checks(results: Results) -> Iterator[tuple[str, bool]]:
-    """Yield each comparison of a run with the bounds of its optimum from other runs, and whether it holds."""
+    """Compare each run with bounds of its optimum from other runs; yield a name, and whether the bounds hold."""
     for name, methods in results.sizes.items():
         most = results.problems[name].C * EPSILON
         for method, other in ((ALGORITHM_1, SEARCH_1), (ALGORITHM_2, SEARCH_2)):
@@ -51,7 +51,7 @@ def list_checks(results: Results) -> Iterator[tuple[str, bool]]:
 
 
 def find_failures(results: Results) -> list[str]:
-    """Return the comparisons that fail."""
+    """Return the names of the comparisons that fail."""
     return [told for told, good in list_checks(results) if not good]
 
 
@@ -62,17 +62,17 @@ def spread(values: Iterable[float], digits: int = 2) -> str:
 
 
 def tell_each(values: dict[str, float], digits: int = 1) -> str:
-    """Return the values with their names as text."""
+    """Return a text that lists each name with its value."""
     return ", ".join(f"{name} {value:.{digits}f}" for name, value in values.items())
 
 
 def last(results: Results, method: Method) -> dict[str, Run]:
-    """Return the runs on all rows, by problem."""
+    """Return the runs on the largest number of rows, by problem."""
     return {name: methods[method][-1] for name, methods in results.sizes.items()}
 
 
 def judge_speed(results: Results) -> None:
-    """Judge the seconds of Table 1."""
+    """Write the rows about the seconds of Table 1."""
     one, two = last(results, ALGORITHM_1), last(results, ALGORITHM_2)
     searched, ranked = last(results, SEARCH_1), last(results, SEARCH_2)
     light = {}

@@ -1,4 +1,4 @@
-"""Pictures of joachims_2006: Figures 1, 2 and 4 to 9 as in the paper, log-log."""
+"""The pictures of joachims_2006: Figures 1, 2 and 4 to 9 as in the paper, with logarithmic axes."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def make_panels(plt: Any, titles: Iterable[str], sharey: bool = True) -> tuple[A
 
 
 def plot_lines(axes: Any, results: Results, lines: Mapping[str, Points], xlabel: str) -> None:
-    """Draw a line for each problem, dashed for stand-ins, log-log."""
+    """Draw a line for each problem, dashed for stand-ins, with logarithmic axes."""
     for (name, problem), marker in zip(results.problems.items(), MARKERS, strict=False):
         style = "-" if problem.files else "--"
         axes.plot(
@@ -57,7 +57,7 @@ def plot_lines(axes: Any, results: Results, lines: Mapping[str, Points], xlabel:
 
 
 def add_slope(axes: Any, power: float, label: str) -> None:
-    """Draw the paper's line through the middle of the panel's points."""
+    """Draw the line of the paper, which has this slope, through the middle of the panel's points."""
     (left, right), (bottom, top) = axes.dataLim.intervalx, axes.dataLim.intervaly
     middle = (left * right) ** 0.5, (bottom * top) ** 0.5
     ends = [left, right]
@@ -65,7 +65,7 @@ def add_slope(axes: Any, power: float, label: str) -> None:
 
 
 def finish(figure: Any, axes: Any, title: str) -> Any:
-    """Draw one legend below all panels; the published lines are labelled within the panels."""
+    """Draw one legend below all panels, and label the published lines within the panels."""
     handles, labels = axes.get_legend_handles_labels()
     shown = [(h, text) for h, text in zip(handles, labels, strict=True) if not text.startswith("published")]
     figure.legend(*zip(*shown, strict=True), fontsize=8, ncols=4, loc="outside lower center")
@@ -74,7 +74,7 @@ def finish(figure: Any, axes: Any, title: str) -> Any:
 
 
 def tell_slope(axes: Any) -> None:
-    """Label the published line within its panel."""
+    """Label the published line of a panel."""
     handles, labels = axes.get_legend_handles_labels()
     shown = [(h, text) for h, text in zip(handles, labels, strict=True) if text.startswith("published")]
     if shown:
@@ -82,7 +82,7 @@ def tell_slope(axes: Any) -> None:
 
 
 def by_rows(results: Results, method: Method, what: str) -> dict[str, Points]:
-    """Return seconds or iterations against n, by problem."""
+    """Return points (n, seconds or iterations) by problem."""
     return {
         name: [(run.n_rows, getattr(run, what)) for run in methods[method]] for name, methods in results.sizes.items()
     }
@@ -158,7 +158,7 @@ def draw_distances(plt: Any, results: Results) -> Any:
 
 
 def by_cost(results: Results, method: Method, what: str) -> dict[str, Points]:
-    """Return seconds or iterations against C, by problem."""
+    """Return points (C, seconds or iterations) by problem."""
     return {
         name: [(C, getattr(run, what)) for C, run in methods[method].items()] for name, methods in results.costs.items()
     }

@@ -1,9 +1,9 @@
-"""The problems of Joachims 2006: the published figures (Table 1 and section 4), and their rows.
+"""The problems of Joachims 2006: their published results (Table 1 and section 4), and their rows.
 
 Covertype (class 1 against the rest, columns divided by their largest values), Adult and Web are the real data sets.
-Generated rows (streamsvm.ingestion.generated) with the paper's features and density stand in for Reuters, Arxiv and
-KDD04: text of norm 1, with 3% positive rows for C11, and dense rows of norm about 1 for KDD04, where 38% of the paper's
-values are not 0. All rows are shuffled.
+Generated rows (streamsvm.ingestion.generated), with the number of features and the density that the paper states, stand
+in for Reuters, Arxiv and KDD04. Reuters and Arxiv are text-like rows of norm 1; C11 has 3% positive rows. KDD04 has
+dense rows of norm about 1 (in the paper's data, only 38% of the values are not 0). All rows are shuffled.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ Codes = npt.NDArray[np.int32]
 Matrix: TypeAlias = F32 | csr_array
 Part = tuple[Matrix, Codes]
 LABELS = np.array([-1, 1])
-TEST_ROWS = 20_000  # test rows, if the rows are generated
+TEST_ROWS = 20_000  # the number of test rows, if the rows are generated
 RARE = 0.03  # the share of positive rows in C11
 
 
 @dataclass(frozen=True)
 class Published:
-    """A row of Table 1 or of section 4.1: rows, CPU seconds of SVMperf, of SVMlight, and of SVMperf for two ranks."""
+    """A row of Table 1 or section 4.1: rows, and CPU seconds of SVMperf, SVMlight, and SVMperf for two ranks."""
 
     n_rows: int
     perf: float
@@ -44,7 +44,7 @@ class Published:
 
 @dataclass(frozen=True)
 class Problem:
-    """A data set with the paper's C, which multiplies the mean loss.
+    """A data set with the C of the paper, which multiplies the mean loss.
 
     Attributes
     ----------
@@ -64,7 +64,7 @@ class Problem:
 
     @property
     def label(self) -> str:
-        """The name, marked if the rows are a stand-in."""
+        """The name, with a mark if the rows are a stand-in."""
         return self.name if self.files else f"{self.name} (stand-in)"
 
 
@@ -89,7 +89,7 @@ class Split:
 
 
 def read_problem(problem: Problem, data: DataFolder, most_rows: int | None) -> Split | None:
-    """Return the rows, at most most_rows of each part; return None if a file is missing."""
+    """Return at most most_rows rows of each part; None if a file is missing."""
     files = data.find_all(*problem.files)
     if files is None:
         return None
@@ -117,7 +117,7 @@ def split_covertype(files: list[Path], n: int) -> tuple[Part, Part]:  # noqa: AR
 
 
 def read_text(n_features: int) -> Callable[[list[Path], int], tuple[Part, Part]]:
-    """Return the reader of two files of the LIBSVM site with this number of features."""
+    """Return a function that reads a training file and a test file of the LIBSVM site with this number of features."""
 
     def read(files: list[Path], n: int) -> tuple[Part, Part]:  # noqa: ARG001
         parts = (read_svmlight(file, n_features) for file in files)
@@ -128,7 +128,7 @@ def read_text(n_features: int) -> Callable[[list[Path], int], tuple[Part, Part]]
 
 
 def generate(truth: Truth, share: float = 0.5, scale: float = 1.0) -> Callable[[list[Path], int], tuple[Part, Part]]:
-    """Return the generator of rows of a truth; positive rows are left out until their share is `share`."""
+    """Return a function that generates rows. Positive rows are left out until their share is `share`."""
 
     def read(files: list[Path], n: int) -> tuple[Part, Part]:  # noqa: ARG001
         n_test = min(n, TEST_ROWS)

@@ -30,7 +30,7 @@ NAMES = {
 
 @dataclass(frozen=True)
 class Optimum:
-    """An upper and a lower bound of the least P."""
+    """An upper and a lower bound on the minimum of P."""
 
     objective: float
     lower_bound: float
@@ -38,14 +38,14 @@ class Optimum:
 
 @dataclass(frozen=True)
 class Chosen:
-    """The C with the best result on the test rows, and its run."""
+    """The C with the best result on the test rows, and the run with this C."""
 
     C: float
     run: Run
 
 
 class Results(Report):
-    """All measurements, by the name of the problem; tables are printed row by row."""
+    """All measurements, by the name of the problem. Tables are printed row by row."""
 
     def __init__(self, small: bool) -> None:
         super().__init__()
@@ -64,7 +64,7 @@ class Results(Report):
             self.write("These are few rows of each data set; published figures are for all rows.\n")
 
     def write_classes(self, splits: Mapping[str, Split]) -> None:
-        """Write the half of Table 1 for classification, with the figures of section 4.1 for Adult and Web."""
+        """Write the half of Table 1 about classification, with the results of section 4.1 for Adult and Web."""
         self.begin_table(
             "Table 1, classification: CPU seconds (iterations)",
             "data",
@@ -101,7 +101,7 @@ class Results(Report):
             )
 
     def write_ranks(self, splits: Mapping[str, Split]) -> None:
-        """Write the half of Table 1 for ordinal regression with two ranks."""
+        """Write the half of Table 1 about ordinal regression with two ranks."""
         self.begin_table(
             "Table 1, ordinal regression with two ranks: CPU seconds (iterations)",
             "data",
@@ -133,7 +133,7 @@ class Results(Report):
             )
 
     def write_sizes(self, sizes: Sequence[int]) -> None:
-        """Write the table of Figures 1 and 2; the last column has the n of Table 1."""
+        """Write the table of Figures 1 and 2. The last column has the number of rows in Table 1."""
         heads = [f"{n:,}" for n in sizes]
         self.begin_table(
             "Figures 1 and 2: CPU seconds (iterations), by number of rows",
@@ -166,7 +166,7 @@ class Results(Report):
             )
 
     def write_chosen(self) -> None:
-        """Write the table of Figure 1, middle right."""
+        """Write the table of Figure 1 (middle right)."""
         sizes = [one.run.n_rows for one in max(self.chosen.values(), key=len)]
         self.begin_table(
             "Figure 1, middle right: CPU seconds with the C (first) that is best on the test rows",
@@ -184,7 +184,7 @@ class Results(Report):
             )
 
     def write_pairs(self) -> None:
-        """Write the table of OP4."""
+        """Write the table that compares Algorithm 2 with a classification of all pairs (the paper's OP4)."""
         self.begin_table(
             "Ordinal regression as classification of all pairs (OP4, LIBLINEAR), beside Algorithm 2: CPU seconds",
             "data",
@@ -210,14 +210,15 @@ class Results(Report):
     def agrees_with_pairs(self, name: str, peer: Peer, run: Run) -> bool:
         """Return whether Algorithm 2 has found the optimum of OP4 to within C epsilon.
 
-        Its objective is never above the optimum; it may be further below only if one of the two runs has not converged.
+        The objective of Algorithm 2 is never above the optimum. It may be further below only if a run has not
+        converged.
         """
         assert peer.objective is not None
         ended = peer.converged and run.converged
         return holds(run, Optimum(peer.objective, peer.objective if ended else 0.0), self.problems[name].C * EPSILON)
 
     def write_epsilons(self) -> None:
-        """Write the table of Figures 4 to 7, right."""
+        """Write the table of Figures 4 to 7 (right)."""
         epsilons = list(next(iter(self.epsilons.values()))[ALGORITHM_1])
         self.begin_table(
             "Figures 4 to 7, by epsilon", "data", "rows", "what", *(f"{e:g}" for e in epsilons), "~ epsilon^"
@@ -233,7 +234,7 @@ class Results(Report):
             self._write_line(name, "below the optimum", {e: self.distance(name, run) for e, run in runs.items()})
 
     def write_costs(self) -> None:
-        """Write the table of Figures 7, left, to 9."""
+        """Write the table of Figures 7 (left) to 9."""
         costs = list(next(iter(self.costs.values()))[ALGORITHM_1])
         self.begin_table(
             f"Figures 7 to 9, by C (at most {MOST_ITERATIONS:,} iterations)",
@@ -268,7 +269,7 @@ class Results(Report):
         )
 
     def distance(self, name: str, run: Run, C: float = 0.0) -> float:
-        """Return (P* - objective) / P*, as in Figure 7; C = 0 means the problem's C."""
+        """Return (P* - objective) / P*, as in Figure 7. C: the C of the run; 0 stands for the C of the problem."""
         optimum = self.optima[name][C or self.problems[name].C]
         return (optimum.objective - run.lower_bound) / optimum.objective
 
@@ -276,7 +277,7 @@ class Results(Report):
 def holds(run: Run, optimum: Optimum, most: float) -> bool:
     """Return whether a run satisfies Theorems 3 and 5, up to the error of the master problem.
 
-    The objective is not above the optimum and, if the run has converged, at most C epsilon below it.
+    The theorems say that the objective is not above the optimum and, if the run has converged, at most C epsilon below.
     """
     off = 1e-6 * optimum.objective
     near = run.lower_bound >= optimum.lower_bound - 1.1 * most - off
@@ -284,15 +285,15 @@ def holds(run: Run, optimum: Optimum, most: float) -> bool:
 
 
 def tell_run(run: Run) -> str:
-    """Return CPU seconds (iterations); (!) marks a run that did not converge."""
+    """Return the cell of a run: CPU seconds (iterations). (!) marks a run that did not converge."""
     return f"{run.seconds:.2f} ({run.iterations:,})" + ("" if run.converged else " (!)")
 
 
 def tell_peer(peer: Peer) -> str:
-    """Return CPU seconds; > marks a run that ended at its limit of iterations."""
+    """Return the cell of a run: CPU seconds. > marks a run that ended at its limit of iterations."""
     return ("" if peer.converged else "> ") + f"{peer.seconds:.2f}"
 
 
 def tell_exponent(points: Iterable[tuple[float, float]]) -> str:
-    """Return the exponent as text."""
+    """Fit the exponent of the points, and return it as text."""
     return f"{fit_exponent(points):.2f}"

@@ -1,4 +1,4 @@
-"""One training by Algorithm 1 or 2, by their versions with a line search, or by LIBSVM or LIBLINEAR."""
+"""One training: by Algorithm 1 or 2, by a variant of these with a line search, or by LIBSVM or LIBLINEAR."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from streamsvm.runs.train import train
 
 EPSILON = 1e-3
 MOST_ITERATIONS = 2000
-LIGHT_STEPS = 2_000_000  # LIBSVM stops after this many steps
-SHORT = 0.1  # seconds; a shorter training is timed three times
+LIGHT_STEPS = 2_000_000  # LIBSVM ends after this number of steps
+SHORT = 0.1  # a training of fewer seconds is timed three times
 T = TypeVar("T")
 
 
 class Method(NamedTuple):
-    """The options of `train`."""
+    """A method, as options of `train`."""
 
     task: str
     acceleration: str
@@ -66,7 +66,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Peer:
-    """A training by LIBSVM or LIBLINEAR: CPU seconds; for LIBLINEAR also P with a penalised bias, and performance."""
+    """A training by LIBSVM or LIBLINEAR: CPU seconds; for LIBLINEAR also P (with a penalised bias) and performance."""
 
     n_rows: int
     seconds: float
@@ -77,12 +77,12 @@ class Peer:
 
 @dataclass
 class Trainer:
-    """A trainer that runs only once for the same arguments."""
+    """A trainer that remembers its runs, and runs only once for the same arguments."""
 
     found: dict[tuple[str, Method, int, float, float], Run]
 
     def run(self, split: Split, method: Method, n: int | None = None, C: float = 0.0, epsilon: float = EPSILON) -> Run:
-        """Train on the first n rows with the paper's C; 0 means the problem's C."""
+        """Train on the first n rows. C: the cost as in the paper; 0 stands for the C of the problem."""
         n = min(n or len(split.y), len(split.y))
         C = C or split.problem.C
         key = split.problem.name, method, n, C, epsilon
@@ -92,7 +92,7 @@ class Trainer:
 
 
 def train_once(split: Split, method: Method, n: int, C: float, epsilon: float) -> Run:
-    """Train with C / n, which is our C; a ranking makes two passes in an iteration."""
+    """Train. The C of streamsvm is C / n. A ranking makes two passes in an iteration."""
     options = TrainOptions(
         C=C / n,
         threads=1,
@@ -119,7 +119,7 @@ def train_once(split: Split, method: Method, n: int, C: float, epsilon: float) -
 
 
 def measure(work: Callable[[], T]) -> tuple[float, T]:
-    """Return the CPU seconds (the median of three calls if these are short) and the result."""
+    """Return the CPU seconds and the result of some work. For short work, the seconds are the median of three calls."""
     spent: list[float] = []
     while not spent or (spent[0] < SHORT and len(spent) < 3):
         began = time.process_time()
@@ -134,9 +134,9 @@ def score(X: Matrix, coef: F64, intercept: float | F64) -> F64:
 
 
 def tell_performance(problem: Problem, scores: F64, y: Codes) -> float:
-    """Return the accuracy or, if it is the measure, the break-even point of precision and recall, in per cent.
-
-    The latter is the precision among the n rows with the highest scores, where n is the number of positive rows.
+    """Return the performance in per cent: the accuracy or, for some problems, the break-even point of precision and
+    recall. The break-even point is the precision among the n rows with the highest scores, where n is the number of
+    positive rows.
     """
     if problem.by_break_even:
         return 100 * float(y[np.argsort(-scores, kind="stable")[: y.sum()]].mean())
@@ -169,7 +169,10 @@ def fit(model: SVC | LinearSVC, X: Matrix, y: Codes | F64) -> tuple[float, bool]
 
 
 def fit_pairs(split: Split, n: int, C: float) -> Peer:
-    """Solve OP4 as a classification of all pairs (LIBLINEAR, tol 1e-3); Algorithm 2 forms no pairs."""
+    """Classify all pairs of rows by LIBLINEAR (tol 1e-3): the paper's OP4.
+
+    Algorithm 2 solves it without forming pairs.
+    """
     X, y = csr_array(split.X[:n]), split.y[:n]
     began = time.process_time()
     i, j = (grid.ravel() for grid in np.meshgrid(np.flatnonzero(y == 1), np.flatnonzero(y == 0), indexing="ij"))

@@ -5,13 +5,13 @@
 The data folder holds mushrooms, letter.scale and letter.scale.t of the LIBSVM site, ISOLET in isolet1+2+3+4.csv and
 isolet5.csv, and a1a to a9a with their test files a1a.t to a9a.t; missing data are left out. The story prints Markdown;
 --out saves it, with pictures (the extra `plots` installs matplotlib). --small uses 500 rows of each data set, four
-variants, a1a and a4a, and 5,000 test rows. The exit status is 0 if all variants of Figure 5.1 found the same optimum,
-to 1e-6, and (except with --small) the approximations of Table 5.2 are within 0.3 points of LIBSVM; it is 1 if not, and
-2 without data.
+variants, a1a and a4a, and 5,000 test rows. The exit status is 0 if all variants of Figure 5.1 found the same optimum to
+within 1e-6, and (except with --small) the accuracies of Table 5.2 are within 0.3 points of LIBSVM's. Otherwise it is 1,
+and without data 2.
 
-Trainings run to a gap of 1e-8 (1e-6 with a Gaussian kernel), with C = 1, in one thread; times are CPU seconds. The
-scanned paper lacks the figures, and some numbers of Table 5.1. The last table compares the statements about the figures
-in the paper's text with our results.
+Trainings run to a gap of 1e-8 (1e-6 with a Gaussian kernel), with C = 1, on one thread; times are CPU seconds. In the
+scan of the paper, the figures and some numbers of Table 5.1 are missing. The last table therefore compares the paper's
+statements about the figures with our results.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from streamsvm.solvers.options import InteriorPointOptions, name_options
 NAME = "jung_oleary_tits_2008"
 SMALL_ROWS, SMALL_TEST_ROWS, SMALL_ADULT = 500, 5000, ("a1a", "a4a")
 REDUCTIONS = ("adaptive-balanced", "adaptive", "fixed")
-FIXED_SHARE = 0.25  # q_U of the variants "fixed" in Figure 5.1, as a share of the rows
+FIXED_SHARE = 0.25  # q_U (the most rows in Q) of the variants "fixed" in Figure 5.1, as a share of all rows
 SHARES, SMALL_SHARES = (0.05, 0.1, 0.25, 0.5, 1.0), (0.25, 1.0)
 TOL = 1e-8
 
@@ -73,7 +73,7 @@ def holds(results: Results) -> bool:
 
 
 def run_all(data: DataFolder, small: bool) -> tuple[Results, Toy]:
-    """Measure everything for which there are data; table rows are printed as they are complete."""
+    """Measure everything for which there are data, and print each row of a table when it is complete."""
     read = {p.name: read_problem(p, data, SMALL_ROWS if small else None) for p in PROBLEMS}
     found = [(problem, rows) for problem in PROBLEMS if (rows := read[problem.name]) is not None]
     names, most = (SMALL_ADULT, SMALL_TEST_ROWS) if small else (ADULT, None)
@@ -97,7 +97,7 @@ def run_all(data: DataFolder, small: bool) -> tuple[Results, Toy]:
 
 
 def compare_variants(found: Found, results: Results) -> None:
-    """Fill in Figure 5.1."""
+    """Measure Figure 5.1."""
     for variant in (UNREDUCED, ("adaptive-balanced", "omega", 1.0)):
         solve(found[0][1], variant)  # the first call compiles
     rules = name_options(InteriorPointOptions)["rule"].words
@@ -112,7 +112,7 @@ def compare_variants(found: Found, results: Results) -> None:
 
 
 def sweep_most_rows(found: Found, results: Results) -> None:
-    """Fill in Figures 5.2 to 5.4; runs of Figure 5.1 are not repeated."""
+    """Measure Figures 5.2 to 5.4. Runs of Figure 5.1 are not repeated."""
     shares = SMALL_SHARES if results.small else SHARES
     results.begin_table(
         "Figures 5.2 to 5.4: iterations / CPU seconds, by q_U as a share of the rows; (!): no convergence",
@@ -128,7 +128,7 @@ def sweep_most_rows(found: Found, results: Results) -> None:
 
 
 def count_support(found: Found, results: Results) -> None:
-    """Fill in Table 5.1."""
+    """Measure Table 5.1."""
     results.begin_support()
     for problem, rows in found:
         *_, (_, numbers, _) = follow_steps(rows, InteriorPoint((1.0, 1.0), TOL))
@@ -138,7 +138,7 @@ def count_support(found: Found, results: Results) -> None:
 
 
 def count_sides(rows: Flags, y: F64) -> str:
-    """Return the number of rows, and the numbers of those of class + and of class -."""
+    """Return the number of the given rows, and how many of them are of class + and of class -."""
     return f"{rows.sum():,} ({rows[y > 0].sum():,}/{rows[y < 0].sum():,})"
 
 

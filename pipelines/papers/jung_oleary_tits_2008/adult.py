@@ -38,10 +38,10 @@ KERNEL = Kernel("rbf", GAMMA)
 SETTINGS = TrainOptions(kernel="rbf", gamma=GAMMA, threads=1)
 APPROXIMATIONS = {"EIGS": ("eigen", 64), "CHOL": ("cholesky", 300)}
 RANKS = (16, 32, 64, 128, 300)
-RANKED_ROWS = 6414  # rows in Figure 5.7a and c
+RANKED_ROWS = 6414  # the number of rows in Figures 5.7a and 5.7c
 ERROR_ROWS, BLOCK_ROWS = 2048, 256
 LINEAR_TOL, GAUSSIAN_TOL = 1e-8, 1e-6
-SHORT_SECONDS = 1.0  # shorter work is timed three times
+SHORT_SECONDS = 1.0  # work of fewer seconds is timed three times
 
 
 def measure_adult(found: list[Adult], results: Results) -> None:
@@ -68,7 +68,7 @@ def measure_adult(found: list[Adult], results: Results) -> None:
 
 
 def time_work(work: Callable[[], T]) -> tuple[T, float]:
-    """Return the result of the work and its CPU seconds, the median of three calls if the work is short."""
+    """Return the result and the CPU seconds of some work. For short work, the seconds are the median of three calls."""
     seconds: list[float] = []
     while len(seconds) < 3 and (not seconds or seconds[0] < SHORT_SECONDS):
         began = time.process_time()
@@ -111,7 +111,7 @@ def approximate(adult: Adult, approximation: str, rank: int) -> Trained:
 
 
 def rank_error(rows: ArrayDataset, approximation: str, rank: int) -> Ranked:
-    """Return a point of Figure 5.7a and c; its seconds include the map and the features."""
+    """Return a point of Figures 5.7a and 5.7c. The seconds include finding the map and computing the features."""
 
     def make() -> KernelMap:
         feature_map = find_map(rows, approximation, rank)
@@ -143,7 +143,7 @@ def map_rows(rows: ArrayDataset, feature_map: KernelMap) -> F64:
 
 
 def measure_error(rows: ArrayDataset, feature_map: KernelMap) -> float:
-    """Return |K - Phi Phi'| / |K| over at most ERROR_ROWS rows of K.
+    """Return |K - Phi Phi'| / |K|, computed from at most ERROR_ROWS rows of K.
 
     The norm is the largest sum of absolute values of a row.
     """

@@ -1,4 +1,4 @@
-"""The statements of Jung, O'Leary and Tits 2008 in section 5, and our results: the last table."""
+"""The statements of Jung, O'Leary and Tits 2008 (section 5), compared with our results: the last table."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from pipelines.papers.jung_oleary_tits_2008.results import UNREDUCED, Results, R
 from pipelines.papers.jung_oleary_tits_2008.toy import LEFT_ROWS, Toy
 
 BEST, BY_DISTANCE = ("adaptive-balanced", "omega"), ("adaptive-balanced", "distance")
-HARD = ("mushroom", "waveform")  # "which have many support vectors"
+HARD = ("mushroom", "waveform")  # the problems "which have many support vectors", as the paper says
 WITHIN_POINTS = 0.3
 
 
 def judge(results: Results, toy: Toy) -> None:
-    """Write the last table."""
+    """Write the table of the statements and our results."""
     results.begin_table("What they say, and what was found", "published", "found")
     if results.runs:
         judge_variants(results)
@@ -31,14 +31,14 @@ def spread(values: Iterable[float]) -> str:
 
 
 def compare(results: Results, variant: Variant, whole: Variant, measure: str) -> dict[str, float]:
-    """Return the ratio of two variants' iterations or seconds on each problem."""
+    """Return the ratio of the iterations (or seconds) of `variant` to those of `whole`, for each problem."""
     return {
         name: getattr(runs[variant], measure) / getattr(runs[whole], measure) for name, runs in results.runs.items()
     }
 
 
 def judge_variants(results: Results) -> None:
-    """Judge the variants of Figure 5.1, and Table 5.1."""
+    """Write the rows about the variants of Figure 5.1, and about Table 5.1."""
     iterations = [compare(results, (*rule, 1.0), UNREDUCED, "steps") for rule in (BEST, BY_DISTANCE)]
     results.add_row(
         "the number of iterations is insensitive to the choice of rows (5.1b; balanced, either rule)",
@@ -65,12 +65,12 @@ def judge_variants(results: Results) -> None:
 
 
 def tell_each(ratios: dict[str, float]) -> str:
-    """Return the ratios with their names as text."""
+    """Return a text that lists each problem with its ratio."""
     return ", ".join(f"{name} {ratio:.2f}" for name, ratio in ratios.items())
 
 
 def judge_sweeps(results: Results) -> None:
-    """Judge the sweeps over q_U in Figures 5.2, 5.3 and 5.5."""
+    """Write the rows about the sweeps over q_U in Figures 5.2, 5.3 and 5.5."""
     share = min(variant[2] for runs in results.runs.values() for variant in runs)
     if "isolet" in results.runs:
         runs = results.runs["isolet"]
@@ -92,12 +92,12 @@ def judge_sweeps(results: Results) -> None:
 
 
 def tell_run(run: Run) -> str:
-    """Return iterations and seconds as text."""
+    """Return a text with the iterations and the seconds of a run."""
     return f"{run.steps} iterations, {run.seconds:.2f} s" + ("" if run.converged else ", no convergence")
 
 
 def judge_adult(results: Results) -> None:
-    """Judge Adult: Figures 5.6 to 5.8 and Table 5.2."""
+    """Write the rows about Adult: Figures 5.6 to 5.8 and Table 5.2."""
     results.add_row(
         "linear: close to linear in n; LIBSVM between linear and cubic (5.6)",
         f"n^{find_exponent(results.linear['CRSVM'])}; LIBSVM n^{find_exponent(results.linear['LIBSVM'])}",
@@ -124,7 +124,7 @@ def judge_adult(results: Results) -> None:
 
 
 def judge_toy(results: Results, toy: Toy) -> None:
-    """Judge the toy of Figure 5.9."""
+    """Write the rows about the toy problem of Figure 5.9."""
     numbers = [int(step.chosen.sum()) for step in toy.steps]
     results.add_row(
         f"toy of {LEFT_ROWS:,} points: rows used fall with the iterations (5.9)",

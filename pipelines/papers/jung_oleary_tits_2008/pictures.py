@@ -1,4 +1,4 @@
-"""Pictures of jung_oleary_tits_2008: Figures 5.1 to 5.8 as in the paper."""
+"""The pictures of jung_oleary_tits_2008: Figures 5.1 to 5.8 as in the paper."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def draw_all(results: Results, toy: Toy, folder: Path) -> None:
 
 
 def tell(variant: Variant) -> str:
-    """Return the name of a variant."""
+    """Return the name of a variant for a legend."""
     return "unreduced" if variant == UNREDUCED else f"{variant[0]}, {variant[1]}"
 
 
@@ -106,7 +106,7 @@ def draw_sweep(axes: Any, runs: dict[Variant, Run], measure: str) -> None:
 
 
 def draw_iterations(plt: Any, results: Results) -> Any:
-    """Draw Figure 5.5: rows in Q and mu, by iteration."""
+    """Draw Figure 5.5: the number of rows in Q, and mu, by iteration."""
     figure, panels = plt.subplots(
         2, len(results.runs), figsize=(3.6 * len(results.runs), 6.4), sharex="col", squeeze=False, layout="constrained"
     )
@@ -134,7 +134,7 @@ def draw_iterations(plt: Any, results: Results) -> Any:
 
 
 def plot_times(axes: Any, lines: list[Trained], label: str, marker: str) -> None:
-    """Draw CPU seconds against rows."""
+    """Draw CPU seconds against the number of rows."""
     axes.loglog([one.n_rows for one in lines], [one.seconds for one in lines], marker=marker, ms=4, label=label)
 
 
@@ -157,7 +157,7 @@ def label_places(axes: Any, places: Sequence[float], labels: list[str]) -> None:
 
 
 def draw_linear(plt: Any, results: Results) -> Any:
-    """Draw Figure 5.6: time against rows."""
+    """Draw Figure 5.6: time against the number of rows."""
     figure, axes = plt.subplots(figsize=(6.4, 4.6), layout="constrained")
     for (name, lines), marker in zip(results.linear.items(), MARKERS, strict=False):
         plot_times(axes, lines, f"{name}: n^{find_exponent(lines)}", marker)
@@ -194,7 +194,7 @@ def draw_approximations(plt: Any, results: Results) -> Any:
 
 
 def draw_gaussian(plt: Any, results: Results) -> Any:
-    """Draw Figure 5.8: the time of all methods, and of both parts of ours."""
+    """Draw Figure 5.8: the time of all methods, and for ours the time of both parts (features and training)."""
     figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.6), layout="constrained")
     for (name, lines), marker in zip(results.gaussian.items(), MARKERS, strict=False):
         plot_times(left, lines, f"{name}: n^{find_exponent(lines)}", marker)

@@ -1,10 +1,10 @@
-"""The problems of Jung, O'Leary and Tits 2008: the published figures (Table 5.1), and their rows.
+"""The problems of Jung, O'Leary and Tits 2008: their published numbers (Table 5.1), and their rows.
 
-All problems but ISOLET are mapped by (5.1), and all are normalised by (5.2); C = 1. Some rows differ from the paper's:
-MUSHROOM has 21 attributes (the LIBSVM site's file lacks stalk-root), coded 1, 2, .. in the order of its columns, and
-therefore 253 features instead of 276. WAVEFORM is another draw of Breiman's generator with 40 attributes. The published
-counts determine which class is "+". ADULT, from the LIBSVM site, is used as it is: since it is binary and sparse, (5.2)
-changes nothing. C is again 1.
+All problems except ISOLET are mapped by (5.1), and all are normalised by (5.2); C = 1. Some rows differ from those of
+the paper: MUSHROOM has 21 attributes (the LIBSVM site's file lacks stalk-root), coded 1, 2, .. in the order of its
+columns, and therefore 253 features instead of 276. WAVEFORM is another draw of Breiman's generator with 40 attributes.
+The published counts of rows determine which class is "+". ADULT, from the LIBSVM site, is used unchanged with C = 1:
+since it is binary and sparse, (5.2) changes nothing.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ class Problem:
     files : tuple of str
         The files of our rows; without files, the rows are generated.
     n_features, counts : int, tuple of int
-        The published numbers of features after the map, and of rows in each class.
+        The published number of features after the map, and the published numbers of rows in the two classes.
     support, on_boundary : str
-        The published numbers of support vectors, and of those on the boundary of their class, as "all (+/-)"; "" if the
-        scan is illegible.
+        The published numbers of support vectors, and of support vectors on the boundary of their class. Both have the
+        form "all (+/-)"; they are "" if the scan is illegible.
     """
 
     name: str
@@ -57,7 +57,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class Adult:
-    """One of the files of ADULT as rows for LIBSVM, and its test rows (None without a test file)."""
+    """One of the data files of ADULT as rows for LIBSVM, and its test rows (None without a test file)."""
 
     name: str
     X: csr_array
@@ -71,7 +71,7 @@ class Adult:
 
 
 def read_adult(name: str, data: DataFolder, most_test_rows: int | None) -> Adult | None:
-    """Return the rows of one of the files of ADULT; return None if the file is missing."""
+    """Return the rows of the data file of ADULT with this name; None if the file is missing."""
     file, test = data.find(name), data.find(f"{name}.t")
     if file is None:
         return None
@@ -85,7 +85,7 @@ def _read_adult(file: Path, most_rows: int | None) -> tuple[csr_array, npt.NDArr
 
 
 def read_problem(problem: Problem, data: DataFolder, most_rows: int | None) -> ArrayDataset | None:
-    """Return the rows, mapped and normalised; return None if a file is missing."""
+    """Return the rows of a problem, mapped and normalised; None if a file is missing."""
     files = data.find_all(*problem.files)
     if files is None:
         return None
@@ -105,7 +105,7 @@ def read_problem(problem: Problem, data: DataFolder, most_rows: int | None) -> A
 
 
 def _read_mushroom(files: list[Path]) -> Rows:
-    """Combine columns into attributes: neighbouring columns that exclude each other are one attribute."""
+    """Read MUSHROOM. Neighbouring columns that exclude each other are combined into one attribute."""
     X, y = read_svmlight(files[0])
     ones: F32 = X.toarray()
     together = ones.T @ ones > 0
@@ -125,7 +125,7 @@ def _read_isolet(files: list[Path]) -> Rows:
 
 
 def _draw_waveform(files: list[Path]) -> Rows:  # noqa: ARG001
-    """Draw Breiman's u h_a + (1 - u) h_b + noise with two of three triangles, and 19 attributes of noise.
+    """Draw rows u h_a + (1 - u) h_b + noise with two of Breiman's three triangles h, and 19 attributes of pure noise.
 
     The class "+" has a = 1 and b = 2.
     """
@@ -146,7 +146,7 @@ def _read_letter(files: list[Path]) -> Rows:
     return np.round((X + 1) * 7.5), np.where(np.concatenate([y for _, y in parts]) == 1, 1.0, -1.0)
 
 
-PROBLEMS = (  # numbers of support vectors with four digits are illegible in the scan
+PROBLEMS = (  # in the scan, numbers of support vectors with four digits are illegible
     Problem("mushroom", ("mushrooms",), 276, (4208, 3916), "", "52 (31/21)", _read_mushroom),
     Problem(
         "isolet",

@@ -12,12 +12,12 @@ from pipelines.papers.jung_oleary_tits_2008.problems import Problem
 from pipelines.report import Report
 
 UNREDUCED = ("none", "omega", 1.0)
-Variant = tuple[str, str, float]  # the reduction, the rule, and q_U as a share of the rows
+Variant = tuple[str, str, float]  # the reduction, the rule, and q_U as a share of all rows
 
 
 @dataclass(frozen=True)
 class Run:
-    """A solved linear problem: its CPU seconds, and the rows in Q and mu at each step."""
+    """A solved linear problem: CPU seconds, and for each step the number of rows in Q, and mu."""
 
     steps: int
     seconds: float
@@ -30,13 +30,13 @@ class Run:
 
     @property
     def used(self) -> float:
-        """The mean share of the rows that formed the equations."""
+        """The share of the rows that formed the equations, as a mean over the steps."""
         return float(np.mean(self.chosen)) / self.n_rows
 
 
 @dataclass(frozen=True)
 class Trained:
-    """Adult by one method.
+    """A training on Adult by one method.
 
     Attributes
     ----------
@@ -58,13 +58,13 @@ class Trained:
 
     @property
     def seconds(self) -> float:
-        """The CPU seconds of both parts."""
+        """The CPU seconds of the training and of computing the features."""
         return self.making + self.training
 
 
 @dataclass(frozen=True)
 class Ranked:
-    """An approximation of a given rank: its error and its CPU seconds."""
+    """An approximation of a given rank: its error, and the CPU seconds for it."""
 
     rank: int
     error: float
@@ -72,7 +72,7 @@ class Ranked:
 
 
 class Results(Report):
-    """All measurements; tables are printed row by row."""
+    """All measurements. Tables are printed row by row."""
 
     def __init__(self, small: bool) -> None:
         super().__init__()
@@ -106,7 +106,7 @@ class Results(Report):
         )
 
     def add_run(self, name: str, variant: Variant, run: Run) -> None:
-        """Add a row to the table of Figure 5.1; (!) marks another optimum, or none."""
+        """Add a row to the table of Figure 5.1. (!) marks a run with another optimum, or without convergence."""
         of_problem = self.runs.setdefault(name, {})
         of_problem[variant] = run
         whole = of_problem[UNREDUCED]
@@ -125,12 +125,12 @@ class Results(Report):
         )
 
     def agrees(self, name: str, variant: Variant) -> bool:
-        """Return whether the objective is that of the unreduced method, to 1e-6."""
+        """Return whether a run has the objective of the run without reduction, to within 1e-6."""
         run, whole = self.runs[name][variant], self.runs[name][UNREDUCED]
         return run.converged and abs(run.objective / whole.objective - 1) <= 1e-6
 
     def add_sweep(self, name: str, shares: Iterable[float], runs: dict[Variant, Run]) -> None:
-        """Add the rows of Figures 5.2 to 5.4: iterations / CPU seconds by q_U."""
+        """Add the rows of Figures 5.2 to 5.4: iterations / CPU seconds for each q_U."""
         self.runs[name] |= runs
         for reduction, rule in dict.fromkeys(variant[:2] for variant in runs):
             cells = []
@@ -226,7 +226,7 @@ class Results(Report):
         self.add_row("exponent", "", *(find_exponent(lines) for lines in self.gaussian.values()))
 
     def write_table_2(self) -> None:
-        """Write Table 5.2; the differences are from LIBSVM's accuracy."""
+        """Write Table 5.2: accuracies, and their differences from LIBSVM's accuracy."""
         self.begin_table(
             "Table 5.2: percent of test rows correct (the published figures are lost in the scan)",
             "data",
@@ -240,7 +240,7 @@ class Results(Report):
                 self.add_row(lines[0].name, f"{lines[0].n_rows:,}", f"{exact:.2f}", *cells)
 
     def find_worst_accuracy(self) -> float:
-        """Return the largest difference of an approximation's accuracy from LIBSVM's, in points."""
+        """Return the largest difference of an approximation's accuracy from LIBSVM's, in percentage points."""
         known = {
             method: {one.name: one.accuracy for one in lines if one.accuracy is not None}
             for method, lines in self.gaussian.items()
@@ -250,5 +250,5 @@ class Results(Report):
 
 
 def find_exponent(lines: list[Trained]) -> str:
-    """Return p of CPU seconds ~ n^p as text."""
+    """Fit CPU seconds ~ n^p, and return p as text."""
     return f"{fit_exponent((one.n_rows, one.seconds) for one in lines):.2f}"

@@ -1,4 +1,4 @@
-"""Details that a training does not keep: the state at each step, and the rows that form its equations."""
+"""Details that the result of a training lacks: the state at each step, and the rows that form its equations."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from streamsvm.solvers.interior_point.solver import InteriorPoint, solve
 from streamsvm.solvers.interior_point.state import State, start_state
 from streamsvm.solvers.interior_point.steps import N_NUMBERS, Y, point_of
 
-LIMITS, DRAWN = 1, 3  # their positions among the shared values of the pass `assemble`
+LIMITS, DRAWN = 1, 3  # the positions of these values among the shared values of the pass `assemble`
 
 
 def follow_steps(rows: ArrayDataset, settings: InteriorPoint) -> Iterator[tuple[Step, F64, Flags]]:
-    """Solve, and yield with each step the row states, and the rows in the Q of the next step."""
+    """Solve, and yield each step with its row states and with the rows in the Q of the next step."""
     engine, solver = SerialEngine(rows), solve(settings, start_state(rows.n_rows, rows.n_features))
     assembled: Scan | None = None
     with threadpool_limits(1):
@@ -48,7 +48,7 @@ def read_numbers(engine: SerialEngine, state: State) -> F64:
 
 
 def find_chosen(settings: InteriorPoint, state: State, numbers: F64, assembled: Scan) -> Flags:
-    """Return flags of the rows in Q; RuntimeError if their number differs from the solver's."""
+    """Return flags of the rows in Q. Raises RuntimeError if their number differs from that of the solver."""
     y, limits = numbers[Y], assembled.shared[LIMITS]
     keys = find_keys(settings.reduction.rule, point_of(numbers), y, state.bias)
     chosen: Flags = is_drawn(0, len(y), *assembled.shared[DRAWN]) & (keys <= np.where(y > 0, limits[1], limits[0]))
@@ -60,7 +60,7 @@ def find_chosen(settings: InteriorPoint, state: State, numbers: F64, assembled: 
 def tell_support(numbers: F64) -> tuple[Flags, Flags]:
     """Return flags of the support vectors, and of those on the boundary of their class.
 
-    At the end either s or alpha is 0, and either xi or u (Table 2.1): the larger of the two is the one that is not 0.
+    At the optimum, s or alpha is 0, and xi or u is 0 (Table 2.1). Here, the smaller of the two counts as 0.
     """
     point = point_of(numbers)
     support: Flags = point.t > point.s

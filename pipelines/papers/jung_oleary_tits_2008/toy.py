@@ -1,4 +1,4 @@
-"""The toy problem of Figure 5.9: two dimensions, an ellipse between the classes, and the rows of each iteration."""
+"""The toy problem of Figure 5.9, in two dimensions with an ellipse between the classes; the rows of each iteration."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from streamsvm.numeric.rows import F64, Flags
 from streamsvm.solvers.interior_point.solver import InteriorPoint
 
 DRAWN_ROWS, LEFT_ROWS = 2000, 1727
-ELLIPSE = np.array([[2.9, -1.2], [-1.2, 2.6]])  # A of x'Ax = 1; the paper does not give its ellipse
+ELLIPSE = np.array([[2.9, -1.2], [-1.2, 2.6]])  # A of the ellipse x'Ax = 1, which the paper does not give
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ def map_points(points: F64) -> F64:
 
 
 def solve_toy(tol: float = 1e-8) -> Toy:
-    """Solve the toy problem as in the paper: adaptive, balanced, omega, q_U = n, C = 1."""
+    """Solve the toy problem with the settings of the paper: adaptive, balanced, omega, q_U = n, C = 1."""
     points, y = draw_points()
     rows = ArrayDataset(map_points(points).astype(np.float32), (y > 0).astype(np.int32), LABELS)
     followed = list(follow_steps(rows, InteriorPoint((1.0, 1.0), tol)))

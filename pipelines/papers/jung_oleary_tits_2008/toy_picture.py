@@ -60,5 +60,5 @@ def draw_step(axes: Any, toy: Toy, step: Snapshot) -> None:
 
 
 def choose_steps(n_steps: int) -> list[int]:
-    """Return the first step, the last step, and steps evenly between them."""
+    """Return the first step, the last step, and evenly spaced steps between them."""
     return sorted({round(k) for k in np.linspace(0, n_steps - 1, min(n_steps, MOST_PANELS))})

@@ -1,24 +1,24 @@
-"""Tables 2 and 3 of Pérez-Cruz et al. 2000: their relative times and support vectors, compared with ours.
+"""Tables 2 and 3 of Pérez-Cruz et al. 2000: the published relative times and support vectors, compared with ours.
 
     python -m pipelines.papers.perez_cruz_2000 --data FOLDER [--out FOLDER] [--seconds 100] [--small]
 
 The data folder holds a1a, a4a, a7a (or a6a, which has exactly the paper's rows), a9a, w1a, w7a, diabetes and splice.t
 of the LIBSVM site (or all of Delve's splice in splice.txt) and Rätsch's banana in banana.all.txt. Problems without data
 are left out. The story prints Markdown; --out saves it, with a log-log picture (the extra `plots`). --small uses at
-most 2,000 rows of each data set. The inner solver QP requires the extra `qp`. The exit status is 0 if all runs with
-IRWLS and random selection ("svcradit") converged, and their numbers of support vectors are within 2% of the published
-ones, unless the table gives a reason; it is 1 if not, and 2 without data. QP with the largest errors takes the place of
-SVMlight, and may stop at --seconds. Times are not checked.
+most 2,000 rows of each data set. The inner solver QP requires the extra `qp`. QP with selection by the largest errors
+takes the place of SVMlight, and is stopped after --seconds. The exit status is 0 if all runs with IRWLS and random
+selection ("svcradit") converged, and their numbers of support vectors are within 2% of the published numbers, unless
+the table gives a reason for the difference. Otherwise it is 1, and without data 2. Times are not checked.
 
-sigma is the width everywhere: k = exp(-|x-z|^2 / (2 sigma^2)). For Adult and Web the paper refers to Platt, whose
-"variance of 10" is exp(-|x-z|^2 / 20), but its own kernel is exp(-|x-z|^2 / 200). The last table shows the results of
-other readings: exp(-|x-z|^2 / sigma), for which Rätsch's site lists sigma, fits only where sigma is 1 and the readings
-hardly differ.
+sigma is the width everywhere: k = exp(-|x-z|^2 / (2 sigma^2)). For Adult and Web, the paper refers to Platt, whose
+"variance of 10" means exp(-|x-z|^2 / 20); with sigma = 10, the kernel of this paper is exp(-|x-z|^2 / 200). The last
+table shows the results of other interpretations. exp(-|x-z|^2 / sigma), the form for which Rätsch's site lists sigma,
+fits only where sigma is 1 and the interpretations hardly differ.
 
 All rows are active (a single chunk, 64 MB of kernel columns, one thread), and runs end at a certified relative gap of
-1e-4. Times are CPU seconds. The columns of Table 2 are jumbled in the scan. Those of Splice are assigned so that the
-total time minus the inner time is about equal for both inner solvers, as it must be; those of Adult4 are in the scan's
-order.
+1e-4. Times are CPU seconds. The columns of Table 2 are jumbled in the scan. The columns of Splice are assigned such
+that the total time minus the inner time is about equal for both inner solvers, as it must be; the columns of Adult4
+have the order of the scan.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def tell(options: argparse.Namespace) -> int:
 
 
 def compare_inner_solvers(data: Data, limit: float, report: Report) -> None:
-    """Write Table 2: both inner solvers with the largest errors, which is SVMlight's selection."""
+    """Write Table 2: both inner solvers with selection by the largest errors, as in SVMlight."""
     report.begin_table("Table 2: seconds with QP / seconds with IRWLS", *HEADS_2)
     for (name, q), (qp_all, irwls_all, qp_inner, irwls_inner) in TABLE_2.items():
         problem = IN_TABLE_2[name]
@@ -106,7 +106,7 @@ def compare_inner_solvers(data: Data, limit: float, report: Report) -> None:
 
 
 def compare_systems(data: Data, limit: float, report: Report) -> tuple[dict[str, Pair], bool]:
-    """Write Table 3: IRWLS with random selection (radit) against QP with the largest errors (light).
+    """Write Table 3: IRWLS with random selection (radit), compared with QP and the largest errors (light).
 
     Return the measurements, and whether the story's claims hold.
     """
@@ -147,7 +147,7 @@ def format_systems(problem: Problem, n_rows: int, radit: Measured, light: Measur
 
 
 def format_count(problem: Problem, n_rows: int, one: Measured) -> str:
-    """Return the number of support vectors of a converged run, with its difference from the published one."""
+    """Return the number of support vectors with its difference from the published one; "" without convergence."""
     if not one.converged:
         return ""
     difference = f" ({one.n_support / problem.n_support - 1:+.1%})" if problem.is_whole(n_rows) else ""
@@ -155,7 +155,7 @@ def format_count(problem: Problem, n_rows: int, one: Measured) -> str:
 
 
 def compare_readings(data: Data, report: Report) -> None:
-    """Write the optimum's numbers of support vectors for k = exp(-d^2 / width), by SMO and second-order selection."""
+    """Write the optimum's numbers of support vectors for several widths in k = exp(-d^2 / width), found by SMO."""
     title = "What sigma means: support vectors with k = exp(-d^2 / ...), by SMO and second-order selection"
     report.begin_table(title, "data", "published", *READINGS)
     for problem in filter(data.has, TABLE_3):

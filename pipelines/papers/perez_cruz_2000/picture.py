@@ -1,4 +1,4 @@
-"""The picture of Table 3: the speed-up by random selection, ours against the published one."""
+"""The picture of Table 3: our speed-up by random selection against the published speed-up."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LABELLED_LEFT = ("Adult9", "Banana 400", "Web7", "Splice", "Gauss-M, C = 100", "
 
 
 def draw(problems: Iterable[Problem], measured: Mapping[str, tuple[Measured, Measured]], folder: Path) -> None:
-    """Draw the ratios of radit and light, both axes logarithmic."""
+    """Draw the ratios of the times of radit and light, with logarithmic axes."""
     plt = load_pyplot()
     figure, axes = plt.subplots(figsize=(8, 6), layout="constrained")
     for problem in problems:

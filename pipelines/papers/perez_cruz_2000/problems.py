@@ -1,4 +1,4 @@
-"""The problems of Pérez-Cruz et al. 2000: the published figures (Tables 2 and 3), and their rows.
+"""The problems of Pérez-Cruz et al. 2000: their published results (Tables 2 and 3), and their rows.
 
 Diabetes and Splice are standardised, as on Rätsch's site, their source; Banana is already standardised in
 banana.all.txt. Gauss-M is generated: half of the rows are N(0, I), the others have mean (2, 0) and variance 4 (Haykin).
@@ -56,7 +56,7 @@ class Problem:
     Attributes
     ----------
     q, seconds : tuple
-        Rows of a working set, and published seconds, each of svcradit and of SVMlight.
+        The number of rows in a working set, and the published seconds. Each is a pair, for svcradit and for SVMlight.
     why : str
         The reason why the number of support vectors may differ from the published number.
     first : int
@@ -75,11 +75,11 @@ class Problem:
     first: int = 0
 
     def is_whole(self, n_rows: int) -> bool:
-        """Return whether this number of rows is that of the paper, or differs by one."""
+        """Return whether this number of rows equals that of the paper, or differs by one."""
         return abs(n_rows - self.n_rows) <= 1
 
 
-TABLE_2 = {  # total seconds with QP and with IRWLS, and seconds of the inner solvers QP and IRWLS
+TABLE_2 = {  # the total seconds with QP and with IRWLS, and the seconds of the inner solvers QP and IRWLS
     ("Adult4", 20): (21.25, 20.70, 0.61, 0.39),
     ("Adult4", 40): (20.60, 19.22, 1.01, 0.17),
     ("Adult4", 70): (21.15, 18.72, 2.30, 0.46),
@@ -107,7 +107,7 @@ IN_TABLE_2 = {
 
 
 class Data:
-    """The problems' rows, which are written as a dataset on their first use."""
+    """The rows of all problems. The rows of a problem are written as a dataset on their first use."""
 
     def __init__(self, folder: DataFolder, work: Path, most_rows: int | None) -> None:
         self.work, self.most_rows = work, most_rows
@@ -116,16 +116,16 @@ class Data:
             raise folder.explain_missing(f"a1a, a4a, a6a, a9a, w1a, w7a, diabetes and splice.t from {LIBSVM_PAGE}")
 
     def has(self, problem: Problem) -> bool:
-        """Return whether the problem's rows are available."""
+        """Return whether the files of a problem are available."""
         return problem.data in self.files or problem.data == "Gauss-M"
 
     def describe(self, problem: Problem) -> str:
-        """Describe the rows that replace the paper's; "" if they are the paper's."""
+        """Describe the rows if they replace those of the paper; "" if they are the same."""
         name = self.files[problem.data].name.removesuffix(".xz") if problem.data in self.files else ""
         return STAND_INS.get(name, "")
 
     def read(self, problem: Problem) -> ArrayDataset:
-        """Return the problem's rows, which are the first rows of a dataset that was shuffled when it was written."""
+        """Return the rows of a problem: the first rows of a dataset that was shuffled when it was written."""
         most = min(problem.n_rows, self.most_rows or problem.n_rows)
         if problem.data == "Gauss-M":
             return draw_gaussians(most)

@@ -29,13 +29,13 @@ class Measured:
     converged: bool
 
     def format_seconds(self) -> str:
-        """Return the CPU seconds, as a lower bound if a limit ended the run."""
+        """Return the CPU seconds as text; they are a lower bound if a limit ended the run."""
         return f"{'' if self.converged else '> '}{self.seconds:.2f}"
 
 
 @contextmanager
 def time_inner(name: str, watch: list[float]) -> Iterator[None]:
-    """Append the CPU seconds of each call of an inner solver to `watch`."""
+    """Within the block, append the CPU seconds of each call of an inner solver to `watch`."""
     solver = inner_solvers.INNER_SOLVERS[name]
 
     def timed(problem: WorkingSet, tol: float, most_pairs: int) -> tuple[F64, int]:
@@ -73,7 +73,10 @@ def solve(rows: ArrayDataset, C: float, width: float, solver: str, rule: str, q:
 
 
 def format_ratio(one: Measured, other: Measured) -> str:
-    """Return the ratio of the CPU seconds, as a bound if a limit ended one run; nothing if limits ended both."""
+    """Return the ratio of the CPU seconds as text.
+
+    It is a bound if a limit ended one run, and "" if limits ended both.
+    """
     if not (one.converged or other.converged):
         return ""
     bound = "" if one.converged and other.converged else "< " if one.converged else "> "

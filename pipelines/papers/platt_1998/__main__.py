@@ -8,9 +8,9 @@ train-images-idx3-ubyte and train-labels-idx1-ubyte. Experiments without data ar
 --out saves it, with a log-log picture of seconds against rows (the extra `plots` installs matplotlib). --small uses at
 most 2,000 rows of each data set. The exit status is 0 if all runs converged, 1 if not, and 2 without data.
 
-The solver is the paper's (two loops, one pair per step, shrinking, tol 1e-3), in one thread, and times are CPU seconds,
-as in the paper. The subsets for the exponents are random and nested: they are the first rows of a dataset that was
-shuffled when it was written.
+The solver is that of the paper (two loops, one pair per step, shrinking, tol 1e-3), on one thread. Times are CPU
+seconds, as in the paper. The subsets for the exponents are the first rows of a shuffled dataset; they are therefore
+random, and each contains the smaller ones.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ HEADS = (
 
 @dataclass(frozen=True)
 class Measured:
-    """An experiment's numbers of rows, the CPU seconds for each, and the solution for all rows."""
+    """The measurements of an experiment: numbers of rows, the CPU seconds for each, and the solution for all rows."""
 
     sizes: list[int]
     seconds: list[float]
@@ -58,7 +58,7 @@ class Measured:
     C: float
 
     def fit_exponent(self) -> float | None:
-        """Return p of seconds ~ rows^p, or None for a single size."""
+        """Fit seconds ~ rows^p, and return p; None if there is only one number of rows."""
         return fit_exponent(zip(self.sizes, self.seconds, strict=True)) if len(self.sizes) > 1 else None
 
     def count_support(self) -> tuple[int, int]:
@@ -113,7 +113,10 @@ def run_all(data: Data, report: Report) -> dict[str, Measured]:
 
 
 def measure(experiment: Experiment, data: Data) -> Measured:
-    """Solve for an eighth, a quarter, half and all of the rows; for all rows only if the paper gives no exponent."""
+    """Solve for an eighth, a quarter, half and all of the rows.
+
+    If the paper gives no exponent, solve only for all rows.
+    """
     n_rows = min(data.limit(experiment.n_rows), data.open(experiment.data, experiment.layout).n_rows)
     sizes = [n_rows // part for part in (8, 4, 2, 1)] if experiment.exponent else [n_rows]
     solve(experiment, data, 20, experiment.kernel)  # the first call compiles
@@ -131,7 +134,7 @@ def solve(experiment: Experiment, data: Data, n_rows: int, kernel: Kernel) -> tu
 
 
 def format_cells(experiment: Experiment, measured: Measured, first_seconds: float) -> list[str]:
-    """Return the row of an experiment."""
+    """Return the cells of the row for an experiment."""
     at_bound, free = measured.count_support()
     his, ours = experiment.exponent, measured.fit_exponent()
     return [
@@ -152,14 +155,14 @@ def format_cells(experiment: Experiment, measured: Measured, first_seconds: floa
 
 
 def draw(measured: dict[str, Measured], folder: Path) -> None:
-    """Draw seconds against rows, both on logarithmic axes, with the exponents in the legend."""
+    """Draw seconds against rows, with logarithmic axes, and with the exponents in the legend."""
     plt: Any = load_pyplot()
     figure, axes = plt.subplots(figsize=(8, 6), layout="constrained")
     colors: dict[str, str] = {}
     for name, one in measured.items():
         exponent = one.fit_exponent()
         label = name if exponent is None else f"{name}: {exponent:.1f}"
-        color = colors.setdefault(name.removesuffix("D"), f"C{len(colors)}")  # dashed: dense rows
+        color = colors.setdefault(name.removesuffix("D"), f"C{len(colors)}")  # dense rows have dashed lines
         axes.loglog(one.sizes, one.seconds, "o--" if name.endswith("D") else "o-", color=color, label=label)
     axes.set(xlabel="rows", ylabel="CPU seconds", title="Platt's SMO: time against rows, and exponents")
     axes.legend()

@@ -16,15 +16,15 @@ from streamsvm.numeric.rows import Rows
 from streamsvm.system.errors import InputError
 
 LINEAR = Kernel("linear")
-QUINTIC = Kernel("poly", gamma=0.05, degree=5)  # with no multiplier at C, as in the paper, gamma does not matter
+QUINTIC = Kernel("poly", gamma=0.05, degree=5)  # gamma does not matter, since no multiplier reaches C
 GAUSSIAN = Kernel("rbf", gamma=0.05)  # "variance of 10" read as sigma^2 = 10: exp(-d^2 / (2 sigma^2))
-OTHER_READING = Kernel("rbf", gamma=0.1)  # the same words read as 2 sigma^2 = 10
+OTHER_READING = Kernel("rbf", gamma=0.1)  # the same words, read as 2 sigma^2 = 10
 FILES = {"adult": ("a6a", "a7a"), "web": ("w8a",), "mnist": ("train-images-idx3-ubyte",)}
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """A row of Tables 1 and 2; the seconds and the exponent are those of the paper's SMO."""
+    """A row of Tables 1 and 2. The seconds and the exponent are the published ones of SMO."""
 
     name: str
     data: str
@@ -56,7 +56,7 @@ EXPERIMENTS = (
 
 
 class Data:
-    """The datasets of a folder; each is written on its first use."""
+    """The datasets of the experiments. Each is written on its first use."""
 
     def __init__(self, folder: DataFolder, work: Path, most_rows: int | None) -> None:
         self.work, self.most_rows = work, most_rows
@@ -65,7 +65,7 @@ class Data:
             raise folder.explain_missing(f"a7a from {LIBSVM_PAGE}")
 
     def limit(self, n_rows: int) -> int:
-        """Return the number of an experiment's rows to use."""
+        """Return the number of rows to use for an experiment with n_rows rows."""
         return min(n_rows, self.most_rows or n_rows)
 
     def open(self, name: str, layout: str) -> Dataset:
@@ -80,13 +80,13 @@ class Data:
         return streamsvm.ingest(images, place, np.where(digits == 8, 1, -1), layout=layout)
 
     def take(self, name: str, layout: str, n_rows: int) -> Rows:
-        """Return the first n_rows in memory; the dataset was shuffled when it was written."""
+        """Return the first n_rows rows of a dataset, in memory. The dataset was shuffled when it was written."""
         dataset = self.open(name, layout)
         return dataset.take(np.arange(min(n_rows, dataset.n_rows)))
 
 
 def read_idx(file: Path) -> npt.NDArray[np.uint8]:
-    """Read MNIST's format: two zeros, the type (8 for bytes), the number of dimensions, each dimension, the values."""
+    """Read MNIST's file format: two zeros, the type (8: bytes), the number of dimensions, their sizes, the values."""
     with open_packed(file) as packed:
         content = packed.read()
     if content[:3] != b"\0\0\x08":

@@ -25,15 +25,15 @@ from pipelines.story import make_out, make_paper_parser, open_work, run_story
 
 NAME = "qaadan_glasmachers_2018"
 SMALL_ROWS = 2000
-SHARES = (0.01, 0.05, 0.1, 0.15, 0.25, 0.5)  # budgets as shares of the exact model's support vectors
-TABLE_1 = {  # by B: seconds of merging and accuracy, first for merging in turn, then by gradient
+SHARES = (0.01, 0.05, 0.1, 0.15, 0.25, 0.5)  # budgets as shares of the number of support vectors of the exact model
+TABLE_1 = {  # by budget: seconds of merging and accuracy; first for merging in turn, then by gradient
     120: (10.562, 76.32, 6.042, 76.32),
     600: (27.222, 82.97, 25.982, 83.30),
     1200: (53.362, 83.36, 50.641, 83.69),
     1800: (79.896, 84.04, 75.560, 84.04),
     2500: (109.922, 83.98, 96.686, 83.94),
 }
-PAPER_C, PAPER_GAMMA = (2.0, 8.0, 32.0), (2.0, 8.0, 32.0)  # the grid of Figure 5
+PAPER_C, PAPER_GAMMA = (2.0, 8.0, 32.0), (2.0, 8.0, 32.0)  # the values of C and gamma in Figure 5
 
 
 def main() -> int:
@@ -70,7 +70,7 @@ def read_all(folder: DataFolder, work: Path, most_rows: int | None) -> dict[str,
 
 
 def run_all(splits: dict[str, Split], results: Results, seeds: range) -> None:
-    """Measure everything for which there are data; table rows are printed as they are complete."""
+    """Measure everything for which there are data, and print each row of a table when it is complete."""
     problems = {one.name: one for one in PROBLEMS if one.name in splits}
     merges = (2, 3, 5, 10) if results.small else tuple(range(2, 12))
     warm_up()
@@ -96,7 +96,7 @@ def run_all(splits: dict[str, Split], results: Results, seeds: range) -> None:
 
 
 def compare_merges(problem: Problem, split: Split, results: Results, seeds: range) -> None:
-    """Fill in Table 1: merging in turn, and by gradient."""
+    """Measure Table 1: merging in turn, and by gradient."""
     results.begin_table_1()
     for budget, published in TABLE_1.items():
         turn = measure(problem, split, budget, 3, seeds, "merge")
@@ -105,7 +105,7 @@ def compare_merges(problem: Problem, split: Split, results: Results, seeds: rang
 
 
 def study_parameters(problem: Problem, split: Split, results: Results, seeds: range) -> None:
-    """Fill in Figure 5: each pair of C and gamma with each budget."""
+    """Measure Figure 5: each pair of C and gamma, with each budget."""
     results.begin_figure_5()
     for C in PAPER_C:
         for gamma in PAPER_GAMMA:

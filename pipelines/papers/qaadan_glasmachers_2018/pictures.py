@@ -1,4 +1,4 @@
-"""Pictures of qaadan_glasmachers_2018: Figures 1 to 5 as in the paper."""
+"""The pictures of qaadan_glasmachers_2018: Figures 1 to 5 as in the paper."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def draw_all(results: Results, folder: Path) -> None:
 
 
 def draw_shares(plt: Any, results: Results) -> Any:
-    """Draw Figure 1: bars of the share of merging against M."""
+    """Draw Figure 1: bars of the share of the time that is spent on merging, against M."""
     if not results.figure_1:
         return None
     figure, panels = plt.subplots(
@@ -45,7 +45,7 @@ def draw_shares(plt: Any, results: Results) -> Any:
 
 
 def draw_budgets(plt: Any, results: Results) -> Any:
-    """Draw Figures 2 and 3: accuracy and time against B."""
+    """Draw Figures 2 and 3: accuracy and time against the budget B."""
     n = len(results.figures_2_3)
     figure, panels = plt.subplots(n, 2, figsize=(10, 2.9 * n), squeeze=False, layout="constrained")
     for (left, right), (name, by_budget) in zip(panels, results.figures_2_3.items(), strict=True):

@@ -1,8 +1,8 @@
-"""The data of Qaadan and Glasmachers 2018: the published figures (Table 2), and their rows.
+"""The problems of Qaadan and Glasmachers 2018: their published numbers (Table 2), and their rows.
 
-The paper does not specify the splits. Web is w6a, judging by its size; phishing and skin are split at random into the
-published sizes. The three colours of skin are scaled to -1..1, for which the exact SVM has the published accuracy
-(98.9%; it is 99.96% with 0..255, and 96.5% with 0..1).
+The paper does not specify the splits. Judging by its size, Web is w6a. phishing and skin are split at random into parts
+of the published sizes. The three colours of skin are scaled to -1..1: with this scaling, the exact SVM has the
+published accuracy of 98.9% (it has 99.96% with 0..255, and 96.5% with 0..1).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Problem:
     Attributes
     ----------
     train, test : tuple of str
-        Names of the training and test files; without test files, the training file is split.
+        The names of the training files and of the test files. Without test files, the training rows are split.
     accuracy : float
         Published accuracy of LIBSVM, in per cent.
     """
@@ -70,7 +70,7 @@ class Split:
 
 
 def read_problem(folder: DataFolder, work: Path, problem: Problem, most_rows: int | None) -> Split | None:
-    """Read the rows of a problem, at most most_rows of each part; return None if a file is missing."""
+    """Read at most most_rows rows of each part of a problem; return None if a file is missing."""
     train, test = folder.find(*problem.train), folder.find(*problem.test)
     if train is None or (problem.test and test is None):
         return None
@@ -105,7 +105,7 @@ def sign(rows: Rows) -> F64:
 
 
 def widen(X: Matrix, n_features: int) -> Matrix:
-    """Return the rows with additional features, whose values are all 0."""
+    """Return the rows with additional features of value 0."""
     if isinstance(X, CsrRows):
         return replace(X, n_features=n_features)
     wide: F32 = np.pad(X, ((0, 0), (0, n_features - X.shape[1])))

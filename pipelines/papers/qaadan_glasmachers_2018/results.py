@@ -11,7 +11,7 @@ from pipelines.report import Report
 
 @dataclass(frozen=True)
 class Run:
-    """Accuracy in per cent, CPU seconds, and the CPU seconds of merging."""
+    """A run: its accuracy in per cent, its CPU seconds, and the CPU seconds of merging."""
 
     accuracy: float
     seconds: float
@@ -20,7 +20,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Measured:
-    """The runs with all seeds."""
+    """The runs of one setting, one for each seed."""
 
     runs: list[Run]
 
@@ -45,7 +45,7 @@ class Measured:
         return median(run.merging for run in self.runs)
 
     def format_accuracy(self) -> str:
-        """Return mean and standard deviation of the accuracy."""
+        """Return the mean and the standard deviation of the accuracy as text."""
         return f"{self.accuracy:.2f} ± {self.spread:.2f}"
 
 
@@ -61,7 +61,7 @@ ByMerge = dict[int, Measured]
 
 
 class Results(Report):
-    """All measurements; tables are printed row by row."""
+    """All measurements. Tables are printed row by row."""
 
     def __init__(self, small: bool) -> None:
         super().__init__()
@@ -142,7 +142,7 @@ class Results(Report):
         )
 
     def add_figure_1(self, name: str, budget: int, runs: ByMerge) -> None:
-        """Add to the table of Figure 1."""
+        """Add rows to the table of Figure 1."""
         self.figure_1[name, budget] = runs
         for m, one in runs.items():
             self.add_row(
@@ -167,7 +167,7 @@ class Results(Report):
         )
 
     def add_figures_2_3(self, problem: Problem, share: float, budget: int, runs: ByMerge) -> None:
-        """Add to the table of Figures 2 and 3."""
+        """Add a row to the table of Figures 2 and 3."""
         self.figures_2_3.setdefault(problem.name, {})[budget] = runs
         if share == 0.15:
             self.at_15[problem.name] = problem, runs
@@ -187,7 +187,7 @@ class Results(Report):
         )
 
     def add_figure_5(self, C: float, gamma: float, accuracy: float, n_support: int, budget: int, runs: ByMerge) -> None:
-        """Add to the table of Figure 5."""
+        """Add a row to the table of Figure 5."""
         exact, by_budget = self.figure_5.setdefault((C, gamma), (Exact(accuracy, n_support), {}))
         by_budget[budget] = runs
         self.add_row(
@@ -200,7 +200,7 @@ class Results(Report):
         )
 
     def judge(self) -> None:
-        """Write the paper's claims and our results."""
+        """Write the table of the paper's claims and our results."""
         self.begin_table("What they say, and what was found", "published", "found")
         shares = [one.merging / one.seconds for runs in self.figure_1.values() for m, one in runs.items() if m == 2]
         if shares:

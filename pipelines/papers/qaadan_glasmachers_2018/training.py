@@ -1,8 +1,8 @@
 """Training of qaadan_glasmachers_2018: the exact SVM, one epoch within a budget, and the time of merging.
 
-One epoch is trained in one thread, and times are CPU seconds. Each seed gives another order of the rows. The time of
-merging is not measured within the epoch: one maintenance is timed repeatedly on the trained model, and its seconds are
-multiplied by the number of maintenances.
+Each training is one epoch on one thread, and times are CPU seconds. Each seed gives another order of the rows. The time
+of merging is not measured within the epoch. Instead, one budget maintenance is timed repeatedly on the trained model,
+and its seconds are multiplied by the number of maintenances.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def measure(
 
 
 def train_once(problem: Problem, split: Split, budget: int, merge: int, seed: int, maintenance: Maintenance) -> Run:
-    """Train for one epoch; return its accuracy, its CPU seconds, and the CPU seconds of merging."""
+    """Train for one epoch; return the accuracy, the CPU seconds, and the CPU seconds of merging."""
     n = len(split.y)
     rules = make_rules(problem.kernel, budget, merge, maintenance, regularisation=1 / (n * problem.C), period=n)
     state, order = make_state(split.n_features, budget), np.random.default_rng(seed).permutation(n)
@@ -87,7 +87,10 @@ def time_maintenance(state: BudgetState, rules: BudgetRules) -> float:
 
 @njit
 def maintain_often(state: BudgetState, rules: BudgetRules, table: F32, repeats: int) -> None:
-    """Reduce a model to its budget repeatedly; each time, the freed vectors count as newly added ones."""
+    """Reduce a model to its budget repeatedly.
+
+    Before each repetition, the freed places count as newly added vectors.
+    """
     no_rows = np.empty((0, state.alpha.size), np.float32)
     for _ in range(repeats):
         state.counts[VECTORS] = rules.budget + 1

@@ -1,4 +1,4 @@
-"""Objects in a store: byte ranges of them, sources (streamed or copied first), and folders of files.
+"""Objects in a store: byte ranges of objects, sources (streamed or copied first), and folders of files.
 
 The ranges of an object are requested ahead of their use. A background thread carries the requests out, so that several
 are in flight while other threads compute. Small objects are written by one request, large ones in parts.
@@ -32,7 +32,7 @@ from streamsvm.system.errors import InputError, IntegrityError, ReadError
 from streamsvm.system.files import hide_secrets, is_remote
 
 RANGE_BYTES = 2 << 20  # the maximum number of bytes per request
-RANGES_AHEAD = 8  # for one object: requests in flight, and answers not used yet
+RANGES_AHEAD = 8  # for one object: the maximum number of ranges that are requested but not used yet
 AHEAD_BYTES = (RANGES_AHEAD + 1) * RANGE_BYTES  # the memory for ranges, including the range in use
 
 Bytes = npt.NDArray[np.uint8]
@@ -40,11 +40,11 @@ Range = tuple[int, int]
 
 
 class ObjectFile:
-    """An object of known size, opened for reading ascending byte ranges: a data.store.chunks.StoredFile.
+    """An object of known size, opened for reading byte ranges in ascending order (see data.store.chunks.StoredFile).
 
     The first ranges are requested at once, and further ranges as earlier ones are used.
     kind: the word for the object in messages. e_tag: the version of the object to read (None: any).
-    begin: the byte of the object that is byte 0 of the ranges.
+    begin: the offset in the object from which the ranges count.
     """
 
     def __init__(
@@ -153,7 +153,7 @@ async def put_object(store: Any, url: str, key: str, parts: Iterable[Any], n_byt
 
 
 def _make_blocks(parts: Iterable[Any]) -> Iterator[bytes]:
-    """Yield the bytes of the parts in blocks of at least PART_BYTES, but less than twice that."""
+    """Yield the bytes of the parts in blocks of at least PART_BYTES and less than twice PART_BYTES."""
     block = bytearray()
     for part in parts:
         content = memoryview(part)
@@ -215,7 +215,7 @@ class RemoteFile(io.RawIOBase):
 def open_binary(path: str | Path, ahead: bool = True) -> IO[bytes]:
     """Open a file, or an object in a store, for reading. Raises OSError on failure.
 
-    ahead: whether it will be read from start to end.
+    ahead: whether the file will be read from start to end.
     """
     return io.BufferedReader(RemoteFile(str(path), ahead), RANGE_BYTES) if is_remote(path) else open(path, "rb")
 
@@ -316,8 +316,9 @@ class RemoteFolder(RemoteStore):
     def put(self, name: str, file: Path, only_if_known: bool = False) -> None:
         """Replace an object by the content of a local file, in one step.
 
-        only_if_known: replace the object only if its version is the one that this process last fetched or put. If this
-        process has not seen the object before, create it only if it does not exist. Otherwise raise InputError.
+        only_if_known: whether to replace the object only if its version is the one that this process last fetched or
+        put. If this process has not seen the object before, create it only if it does not exist. Otherwise raise
+        InputError.
         """
         from obstore.exceptions import AlreadyExistsError, PreconditionError
 
@@ -331,7 +332,9 @@ class RemoteFolder(RemoteStore):
                 sent = put_object(self.store, self.url, name, parts, size, mode)
                 self._e_tags[name] = stores.wait_for(stores.begin(sent))
         except (AlreadyExistsError, PreconditionError, FileExistsError):
-            raise InputError(f"{self.url}/{name}: another process has changed it; only one may write") from None
+            raise InputError(
+                f"{self.url}/{name}: another process has changed this object; let only one process write to it"
+            ) from None
 
 
 def find_folder(url: str) -> tuple[RemoteFolder, str]:

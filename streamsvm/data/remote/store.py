@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 Answer = TypeVar("Answer")
 POLL_SECONDS = 0.1  # a waiting thread checks at these intervals whether the work is to end
 TOLD_SECONDS = 5.0  # a request that waits longer than this is reported
-LOOK_SECONDS = 1.0  # between two checks of the pending requests
+LOOK_SECONDS = 1.0  # the time between two checks of the pending requests
 RETRY_MINUTES = 3
 METADATA_FILES = ("zarr.json", ".zarray", ".zattrs", ".zgroup", ".zmetadata")
 # Each wait before a retry is drawn at random between the initial wait and `base` times the previous wait. With a base
@@ -154,10 +154,13 @@ def connect(url: str, repeats: bool = True) -> Any:
 
 
 def refuse_secrets(url: str) -> None:
-    """Raise InputError if a URL has no host, or has a user, a query or a fragment, which the message hides."""
+    """Raise InputError if a URL has no host, or has a user, a query or a fragment; the message hides them."""
     parts = urlsplit(url)
     if not parts.netloc or "@" in parts.netloc or parts.query or parts.fragment:
-        raise InputError(f"{hide_secrets(url)}: expected SCHEME://BUCKET/PATH; credentials come from the environment")
+        raise InputError(
+            f"{hide_secrets(url)}: expected SCHEME://BUCKET/PATH without user, query or fragment; credentials come "
+            "from the environment"
+        )
 
 
 def reading(url: str) -> AbstractContextManager[None]:
@@ -262,7 +265,7 @@ async def _heed_limit(request: Coroutine[Any, Any, Answer]) -> Answer:
 def _require_time(began: float) -> None:
     """Raise TimeLimitError if the training has no time left, and a request that began at `began` is overdue."""
     if deadline.is_over() and time.monotonic() - began >= TOLD_SECONDS:
-        raise TimeLimitError("no time is left, and the object store does not answer")
+        raise TimeLimitError("the time limit has passed, and the object store does not answer")
 
 
 @made_once

@@ -67,7 +67,7 @@ class RowSource(Protocol):
     def column(self, name: str, index: int | None = None) -> npt.NDArray[Any] | None:
         """Return a vector by its name (data.store.layouts.VECTORS), or None if the source does not have it.
 
-        index: return the entries of this chunk (None: of all rows).
+        index: the chunk whose entries are returned; None: the entries of all rows are returned.
         """
 
     @property
@@ -140,7 +140,7 @@ class RowSource(Protocol):
         """Return the rows with the given numbers, in the given order."""
 
     def take_bytes(self, rows: I64) -> int:
-        """Return the bytes that `take` reads from storage for these rows: the parts of chunks that hold them."""
+        """Return the number of bytes that `take` reads from storage for these rows: whole parts of chunks."""
 
     def advise(self, index: int) -> None:
         """Announce that chunk `index` will soon be read."""
@@ -149,7 +149,7 @@ class RowSource(Protocol):
         """Return an upper bound on the bytes of chunk `index` in memory."""
 
     def stream_bytes(self) -> int:
-        """Return the bytes that one reader needs to stream the largest chunk."""
+        """Return the memory, in bytes, that one reader needs to stream the largest chunk."""
 
 
 LARGEST_GROUP_BYTES = 256 << 20
@@ -223,7 +223,7 @@ def split_rows(rows: Rows) -> Iterator[Rows]:
 class LabelLists:
     """Lists of numeric labels: row i has the labels values[indptr[i]:indptr[i + 1]].
 
-    known: the possible labels, if the source is a matrix with one column per label. Some of them may not occur.
+    known: the possible labels, if the source is a matrix with one column per label. Some of these labels may not occur.
     """
 
     values: F64

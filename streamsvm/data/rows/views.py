@@ -1,4 +1,4 @@
-"""Views: sources that present the rows of another source with other labels or weights, or only some of its rows.
+"""Views: sources that present the rows of another source with other labels or weights, or only a part of the rows.
 
 A view consists of a source, a `RowTransform`, and the attributes in which it differs from the source. It passes all
 other attributes through. Features stay as they are. If several problems share one read of the data, the engine reads
@@ -66,11 +66,11 @@ PUBLIC = {name for name in vars(RowSource) if not name.startswith("_")}
 class View:
     """A source whose rows are the transformed rows of another source.
 
-    facts: attributes of RowSource that differ from those of the source. The fingerprint is that of the source unless
-    the chunks differ. Therefore views of one source share its cached chunks.
+    facts: the attributes of RowSource that differ from those of the source. Unless its chunks differ from those of the
+    source, a view has the fingerprint of the source; all views of a source therefore share its cached chunks.
     """
 
-    first = 0  # the chunk of the source that is chunk 0 of the view
+    first = 0  # the number in the source of the first chunk of the view
 
     def __init__(self, source: RowSource, transform: RowTransform, **facts: Any) -> None:
         self.source, self.transform = source, transform
@@ -161,7 +161,10 @@ def sum_by_class(source: RowSource, weight: F64 | None) -> F64 | None:
 
 
 def count_classes(source: RowSource, kept: F64 | None = None) -> I64 | None:
-    """Return the number of rows of each class or label; None without labels. kept: 1 for each row to count, else 0."""
+    """Return the number of rows of each class or label; None without labels.
+
+    kept: a flag for each row, 1 to count it.
+    """
     sums = None if source.has_targets else sum_by_class(source, kept)
     return None if sums is None else sums.astype(np.int64)
 
@@ -345,7 +348,10 @@ class Mapped(View):
 
     @cached_property
     def fingerprint(self) -> str:
-        """See RowSource. It differs from that of the source, so that mapped chunks are not mistaken for raw chunks."""
+        """See RowSource.
+
+        The fingerprint differs from that of the source, so mapped chunks are not mistaken for raw chunks.
+        """
         return f"{self.source.fingerprint}, mapped by {self.features.sha256}"
 
     @property
@@ -409,7 +415,7 @@ def _add_zeros(X: Matrix) -> Matrix:
 
 
 def _choose_blocks(places: I64) -> Iterator[I64]:
-    """Yield the indices of the rows of each block: first the first row at each position, then the second row, ..."""
+    """Yield the rows of each block, as indices in `places`: the k-th block has the k-th row at each position."""
     order = np.argsort(places, kind="stable")
     ascending = places[order]
     occurrence = np.arange(len(places)) - np.searchsorted(ascending, ascending)

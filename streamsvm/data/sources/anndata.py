@@ -55,7 +55,10 @@ def open_items(name: str, X: zarr.Group) -> Items:
     """Open a csr_matrix written by AnnData. Raises InputError for another encoding, or if its arrays do not match."""
     encoding, shape = X.attrs.get("encoding-type"), X.attrs.get("shape")
     if encoding != "csr_matrix":
-        raise InputError(f"{name}: encoding {encoding!r}; csr_matrix or a dense array is needed")
+        raise InputError(
+            f"{name}: has the encoding {encoding!r}, which cannot be read in place; store it as csr_matrix or as a "
+            "dense array"
+        )
     data, indices, limits = arrays = [zarr_arrays.open_array(X, part, name) for part in ("data", "indices", "indptr")]
     for array, part, kinds in zip(arrays, ("data", "indices", "indptr"), ("biuf", "iu", "iu"), strict=True):
         _require_values(array, f"{name}/{part}", 1, kinds)
@@ -63,7 +66,7 @@ def open_items(name: str, X: zarr.Group) -> Items:
         case [int(n_rows), int(n_features)] if 0 <= n_rows < 1 << 53 and 0 <= n_features < 1 << 31:
             pass
         case _:
-            raise InputError(f"{name}: its shape is {shape!r}; rows and features are expected")
+            raise InputError(f"{name}: its shape is {shape!r}; a number of rows and a number of features are expected")
     if limits.shape != (n_rows + 1,):
         raise InputError(f"{name}: indptr has {say_count(limits.shape[0] - 1, 'row')}, but the shape has {n_rows:,}")
     indptr = read_values(limits, f"{name}/indptr").astype(np.int64)
@@ -85,13 +88,13 @@ def read_values(array: zarr.Array[Any], name: str, part: slice = WHOLE) -> np.nd
 def _require_values(array: zarr.Array[Any], name: str, n_dimensions: int, kinds: str | None = None) -> None:
     """Raise InputError unless an array has `n_dimensions` and a dtype of one of the `kinds` (None: of any kind)."""
     if array.ndim != n_dimensions:
-        expected = "one is expected" if n_dimensions == 1 else "rows and features are needed"
-        raise InputError(f"{name}: {say_count(array.ndim, 'dimension')}, {expected}")
+        expected = "one is expected" if n_dimensions == 1 else "two are expected: rows and features"
+        raise InputError(f"{name}: has {say_count(array.ndim, 'dimension')}, but {expected}")
     if kinds is not None and array.dtype.kind not in kinds:
-        raise InputError(f"{name}: {array.dtype} is not {'a number' if 'f' in kinds else 'a whole number'}")
+        raise InputError(f"{name}: holds {array.dtype}; {'numbers' if 'f' in kinds else 'whole numbers'} are expected")
 
 
-OBSM = "obsm/"  # the prefix of the name of a label matrix; without it, the name is a column of obs
+OBSM = "obsm/"  # the prefix of the name of a label matrix; a name without this prefix is a column of obs
 PIECE_VALUES = 1 << 24  # the number of values of a label matrix in memory at a time
 
 
@@ -112,7 +115,7 @@ def read_label_sets(path: str, group: Group, label: str, n_rows: int) -> tuple[S
     """
     name = f"{path}/{label}"
     if not zarr_arrays.is_name(label) or not zarr_arrays.exists(group, "obsm") or not zarr_arrays.exists(group, label):
-        raise InputError(f"{path}: no matrix {label!r} of labels")
+        raise InputError(f"{path}: has no matrix {label!r} of labels")
     node = zarr_arrays.open_node(group, label, path)
     read: Callable[[slice], Any]
     if zarr_arrays.is_array(node):
@@ -166,18 +169,20 @@ def _read_column(path: str, group: Group, label: str, n_rows: int, what: str) ->
     """Return the distinct values of a column of obs, and for each row the index of its value."""
     name, columns = f"{path}/obs/{label}", zarr_arrays.open_node(group, "obs", path)
     if zarr_arrays.is_array(columns):
-        raise InputError(f"{path}/obs: an array; a group of columns is expected")
+        raise InputError(f"{path}/obs: is an array, but AnnData stores it as a group of columns")
     if not zarr_arrays.is_name(label) or not zarr_arrays.exists(columns, label):
         there = ", ".join(zarr_arrays.list_names(columns)) or "none"
         raise InputError(f"{path}: no column {label!r} in obs; there are {there}")
     values, codes = _decode(zarr_arrays.open_node(columns, label, f"{path}/obs"), name)
     if codes.shape != (n_rows,):
-        raise InputError(f"{name}: {say_count(len(codes), 'row')}, but X has {n_rows:,}")
+        raise InputError(f"{name}: has {say_count(len(codes), 'row')}, but X has {n_rows:,}")
     if codes.min() < 0:
         raise InputError(f"{name}: row {int(codes.argmin()) + 1} (counted from 1) has no {what}")
     if codes.max() >= len(values):
         row = int(codes.argmax())
-        raise InputError(f"{name}: row {row + 1} (counted from 1): code {codes[row]}, but {len(values)} categories")
+        raise InputError(
+            f"{name}: row {row + 1} (counted from 1) has the code {codes[row]}, but there are {len(values)} categories"
+        )
     return values, codes
 
 
@@ -185,7 +190,10 @@ def _decode(column: zarr.Array[Any] | zarr.Group, name: str) -> tuple[np.ndarray
     """Return the distinct values of a column, and for each row the index of its value, or -1 if it is missing."""
     if zarr_arrays.is_array(column):
         if "categories" in column.attrs:
-            raise InputError(f"{name}: categories as anndata wrote them before 0.7: read and rewrite the file with it")
+            raise InputError(
+                f"{name}: its categories have the form of anndata before 0.7: read the file with a current anndata, "
+                "and write it again"
+            )
         values, codes = np.unique(_read_column_values(column, name), return_inverse=True)
         missing = np.isnan(values)[codes] if values.dtype.kind == "f" else False
         return values, np.where(missing, -1, codes)
@@ -196,12 +204,14 @@ def _decode(column: zarr.Array[Any] | zarr.Group, name: str) -> tuple[np.ndarray
     if zarr_arrays.exists(column, "codes"):
         codes = read("codes")
         if codes.dtype.kind not in "iu":
-            raise InputError(f"{name}/codes: {codes.dtype} is not a whole number")
+            raise InputError(f"{name}/codes: holds {codes.dtype}; whole numbers are expected")
         return read("categories"), codes
     if zarr_arrays.exists(column, "mask"):
         mask, (values, codes) = read("mask"), np.unique(read("values"), return_inverse=True)
         if mask.shape != codes.shape:
-            raise InputError(f"{name}: {say_count(len(mask), 'row')} of the mask, but {say_count(len(codes), 'value')}")
+            raise InputError(
+                f"{name}: its mask has {say_count(len(mask), 'row')}, but there are {say_count(len(codes), 'value')}"
+            )
         return values, np.where(mask.astype(bool), -1, codes)
     raise InputError(f"{name}: encoding {column.attrs.get('encoding-type')!r} cannot be read as labels")
 
@@ -213,7 +223,7 @@ def _read_column_values(array: zarr.Array[Any], name: str) -> np.ndarray:
     if values.dtype.kind in "OTSU":
         return np.array(values.tolist(), str)
     if values.dtype.kind not in "biuf":
-        raise InputError(f"{name}: {values.dtype} cannot be read as labels")
+        raise InputError(f"{name}: holds {values.dtype}, which cannot be read as labels; numbers or texts are expected")
     return values
 
 
@@ -223,11 +233,11 @@ CHUNK_BYTES = 64 << 20
 def open_anndata(path: str, group: Group, label: str | None, groups: str | None = None) -> Dataset:
     """Open an AnnData group as a dataset. Raises InputError for another group, or if obs lacks a named column."""
     if not zarr_arrays.exists(group, "X") or not zarr_arrays.exists(group, "obs"):
-        raise InputError(f"{path}: neither a streamsvm dataset nor an AnnData file (no X and obs in it)")
+        raise InputError(f"{path}: is neither a streamsvm dataset nor an AnnData file, which would contain X and obs")
     X = zarr_arrays.open_node(group, "X", path)
     layout, n_rows, starts = _open_dense(path, X) if zarr_arrays.is_array(X) else _open_csr(path, X)
     if not n_rows or not layout.n_features:
-        raise InputError(f"{path}/X: no rows, or no features")
+        raise InputError(f"{path}/X: has no rows or no features")
     vectors, classes, counts = {}, None, None
     if label is not None and label.startswith(OBSM):
         vectors["label_sets"], counts = read_label_sets(path, group, label, n_rows)

@@ -25,7 +25,7 @@ from scipy.sparse import csr_array, issparse, vstack
 from streamsvm.data.rows.source import SourceRows, cut_items
 from streamsvm.data.tables import checks
 from streamsvm.data.tables.checks import Place
-from streamsvm.numeric.stored_types import widen_bits
+from streamsvm.numeric.stored_types import round_to_float32, widen_bits
 from streamsvm.system.errors import InputError, NeedsOptionError, say_count
 
 Vector = npt.NDArray[Any]
@@ -81,11 +81,11 @@ def refuse_unsuitable(**given: Any) -> None:
         is_frame = comes_from(values, "pandas") and values.ndim > 1
         for dtype in values.dtypes if is_frame else [getattr(values, "dtype", None)]:
             if name in NUMBERS and getattr(dtype, "kind", "") in ("m", "M"):
-                raise InputError(f"{name}: {dtype} is not a number: divide by a unit of time")
+                raise InputError(f"{name}: has values of the type {dtype}, not numbers: divide them by a unit of time")
 
 
 def hold(values: Any) -> Any:
-    """Return values in memory: a Dask collection is computed, and keeps its masks."""
+    """Return values in memory. A Dask collection is computed; masked values stay masked."""
     return values.compute() if comes_from(values, "dask") else values
 
 
@@ -115,7 +115,7 @@ def find_pieces(where: str, values: Any, piece_bytes: int) -> Iterator[Any]:
 
 
 def read_partitions(where: str, computes: Iterable[Callable[[], Any]], piece_bytes: int) -> Iterator[Any]:
-    """Yield the rows of partitions in pieces. computes: functions that each return one partition."""
+    """Yield the rows of partitions in pieces. computes: the functions that each return one partition."""
     for compute in computes:  # no reference to a partition remains while the next one is computed
         yield from find_pieces(where, compute(), piece_bytes)
 
@@ -213,7 +213,7 @@ def read_arrays(
 def open_vectors(values: Mapping[str, Any], piece_bytes: int, where: str = "") -> dict[str, Stream]:
     """Return the labels and other vectors as streams, by role.
 
-    values: arrays by name; other names are ignored, and None stands for an array that is not given. where: a prefix
+    values: the arrays by name; other names are ignored, and None stands for an array that is not given. where: a prefix
     of the names in messages.
     """
     given = {role: (name, values[name]) for role, name in VECTOR_NAMES.items() if values.get(name) is not None}
@@ -222,7 +222,7 @@ def open_vectors(values: Mapping[str, Any], piece_bytes: int, where: str = "") -
 
 
 def _compute_together(streams: Sequence[Stream], piece_bytes: int) -> None:
-    """Make the first stream, and all streams with the same partitions, compute their partitions in one graph."""
+    """Let the first stream, and all streams with the same partitions, compute their partitions in one graph."""
     if streams[0].collection is None:
         return
     from streamsvm.data.sources.dask_collections import Partitions, have_same_partitions
@@ -258,7 +258,7 @@ def open_stream(where: str, values: Any, n_dimensions: int, piece_bytes: int) ->
     require_shape(where, shape, n_dimensions)
     for name, dtype in values.dtypes.items() if n_dimensions == 2 and hasattr(values, "columns") else ():
         if dtype.kind not in checks.NUMBER_KINDS + "O":
-            raise InputError(f"{where}: column {name!r}: {dtype} is not a number; {checks.FOR_TEXT}")
+            raise InputError(f"{where}: column {name!r} holds {dtype}, not numbers; {checks.FOR_TEXT}")
     n_rows = int(shape[0]) if isinstance(shape[0], int | np.integer) else None
     collection = values if comes_from(values, "dask") else None
     return Stream(where, n_rows, find_pieces(where, values, piece_bytes), collection=collection)
@@ -270,20 +270,23 @@ def require_shape(where: str, shape: tuple[Any, ...], n_dimensions: int) -> None
         expected = "rows and columns" if n_dimensions == 2 else "one value for every row"
         raise InputError(f"{where}: expected {expected}, found {say_count(len(shape), 'dimension')}")
     if n_dimensions == 2 and shape[1] == 0:
-        raise InputError(f"{where}: no columns")
+        raise InputError(f"{where}: has no columns")
     if n_dimensions == 2 and shape[1] > MOST_COLUMNS:
         raise InputError(f"{where}: {say_count(shape[1], 'column')}; at most {MOST_COLUMNS:,} are possible")
 
 
 def join_streams(X: Stream, vectors: dict[str, Stream], names: tuple[str, ...] | None) -> Iterator[SourceRows]:
-    """Yield the rows of X with the corresponding values of the vectors. vectors: streams by role."""
+    """Yield the rows of X with the corresponding values of the vectors. vectors: the streams by role."""
     for stream in vectors.values():
         _require_as_many(stream, X)
     n_read, n_columns, numbers = 0, None, None
     for piece in X.pieces:
         n_rows = piece.shape[0]
         if n_columns not in (None, piece.shape[1]):
-            raise InputError(f"{X.where}: row {n_read + 1}: {say_count(piece.shape[1], 'column')}, not {n_columns:,}")
+            raise InputError(
+                f"{X.where}: row {n_read + 1} has {say_count(piece.shape[1], 'column')}, but earlier rows have "
+                f"{n_columns:,}"
+            )
         n_columns = piece.shape[1]
         features = _to_features(piece, X.where, n_read, names)
         del piece  # as a view, it would keep its Dask chunk in memory while the next chunk is computed
@@ -301,11 +304,11 @@ def join_streams(X: Stream, vectors: dict[str, Stream], names: tuple[str, ...] |
 def _require_as_many(vector: Stream, X: Stream) -> None:
     """Raise InputError if the length of a vector is known to differ from the number of rows."""
     if vector.n_rows is not None and X.n_rows not in (None, vector.n_rows):
-        raise InputError(f"{vector.where}: {say_count(vector.n_rows, 'row')}, but {X.where} has {X.n_rows:,}")
+        raise InputError(f"{vector.where}: has {say_count(vector.n_rows, 'row')}, but {X.where} has {X.n_rows:,}")
 
 
 def place_rows(where: str, n_before: int) -> Place:
-    """Return a function from the index of a row in a piece to its place. n_before: the rows before the piece."""
+    """Return a function from the index of a row in a piece to its place. n_before: how many rows precede the piece."""
     return lambda i: f"{where}: row {n_before + i + 1} (counted from 1)"
 
 
@@ -319,14 +322,14 @@ def _to_features(
     if piece.dtype == UNTYPED_BFLOAT16 and not issparse(piece):
         piece = widen_bits(piece)
     if piece.dtype.kind not in (checks.NUMBER_KINDS if issparse(piece) else checks.NUMBER_KINDS + "O"):
-        raise InputError(f"{where}: {piece.dtype} is not a number")
+        raise InputError(f"{where}: holds {piece.dtype}, not numbers")
     sparse = make_canonical(piece, where) if issparse(piece) else None
     values = piece if sparse is None else sparse.data
     bad = np.zeros(0, np.bool_)
     if values.dtype.kind == "O":
-        bad = np.array([bool(checks.find_feature_fault(value)) for value in values.flat])
+        bad = np.array([bool(checks.find_feature_fault(value)[0]) for value in values.flat])
     if not bad.any():
-        rounded = checks.round_to_float32(values)
+        rounded = round_to_float32(values)
         bad = ~np.isfinite(rounded)
     if bad.any():
         at = int(np.argmax(bad))
@@ -335,8 +338,8 @@ def _to_features(
         else:
             i, j = int(np.searchsorted(sparse.indptr, at, "right")) - 1, int(sparse.indices[at])
         name = f" {names[j]!r}" if names else ""
-        fault, kind = checks.find_feature_fault(values.flat[at]), InputError
-        if names and (remedy := checks.find_remedy(fault)):
+        (fault, remedy), kind = checks.find_feature_fault(values.flat[at]), InputError
+        if names and remedy:
             fault, kind = f"{fault}; {_advise(values, names) if sparse is None else remedy}", NeedsOptionError
         raise kind(f"{where}: row {n_before + i + 1}, column {j + 1}{name} (counted from 1): {fault}")
     data = rounded if np.can_cast(values.dtype, np.float32) else np.array(values, np.float64, order="C")
@@ -348,7 +351,7 @@ def _to_features(
 
 def _advise(values: Vector, names: tuple[str, ...]) -> str:
     """Return the remedy for a frame with text or missing values. values: a piece of the frame. names: its columns."""
-    remedies = [{checks.find_remedy(checks.find_feature_fault(value)) for value in column} for column in values.T]
+    remedies = [{checks.find_feature_fault(value)[1] for value in column} for column in values.T]
     texts = [name for name, found in zip(names, remedies, strict=True) if checks.FOR_TEXT in found]
     gaps = [name for name, found in zip(names, remedies, strict=True) if checks.FOR_MISSING in found]
     return checks.advise_on_table(texts, gaps)
@@ -362,7 +365,7 @@ def make_canonical(X: Any, where: str) -> csr_array:
     """
     rows = csr_array(X)
     if rows.indices.size and (rows.indices.min() < 0 or rows.indices.max() >= rows.shape[1]):
-        raise InputError(f"{where}: a column index is outside its {say_count(rows.shape[1], 'column')}")
+        raise InputError(f"{where}: a column index is outside the {say_count(rows.shape[1], 'column')} of the matrix")
     try:
         rows.check_format(full_check=True)
     except ValueError as error:

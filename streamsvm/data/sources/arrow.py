@@ -26,8 +26,9 @@ from streamsvm.data.sources.svmlight import read_blocks
 from streamsvm.data.sources.table_stream import Features, OpenTable, TableStream
 from streamsvm.data.store.layouts import are_finite
 from streamsvm.data.tables import checks, encoder
-from streamsvm.data.tables.checks import Place, Vector, round_features
+from streamsvm.data.tables.checks import Place, Vector
 from streamsvm.data.tables.columns import Columns, TableLayout, fill_features, lay_out, pyarrow
+from streamsvm.numeric.stored_types import round_features
 from streamsvm.system.errors import InputError, NeedsOptionError, say_count
 
 PIECE_ROWS = 65536
@@ -91,8 +92,7 @@ class ArrowPiece:
         X = fill_features([_read_numbers(column) for column in columns.values()])
         if not are_finite(rounded := np.asarray(round_features(X, None))):
             i, k = divmod(int(np.argmin(np.isfinite(rounded))), X.shape[1])
-            fault = checks.find_feature_fault(self.batch.column(names[k])[i].as_py())
-            remedy = checks.find_remedy(fault)
+            fault, remedy = checks.find_feature_fault(self.batch.column(names[k])[i].as_py())
             kind = NeedsOptionError if remedy else InputError
             raise kind(f"{self.place(layout.features[k])(i)}: {fault}{remedy and '; '}{remedy}")
         return X
@@ -130,10 +130,11 @@ NamedBatches = Iterator[tuple[Any, Callable[[int], str]]]  # a batch, and a func
 
 @dataclass(frozen=True)
 class Opened:
-    """An open file or frame. names: its column names. read: a function from column names to batches of these columns.
+    """An open file or frame.
 
-    deciding_rows: the number of rows, from the first on, that decide the kinds of the columns. has_numbers: returns
-    whether the table may hold only numbers (see TableStream).
+    names: the names of its columns. read: a function from column names to batches of these columns. deciding_rows: the
+    number of rows, from the first on, that decide the kinds of the columns. has_numbers: returns whether the table may
+    hold only numbers (see TableStream).
     """
 
     names: tuple[str, ...]
@@ -400,7 +401,10 @@ def check_pages(file: IO[bytes], columns: set[str]) -> None:
 
 
 def _check_column(file: IO[bytes], about: dict[int, Any], n_rows: int, name: str, size: int) -> None:
-    """Raise ValueError unless every page of a column chunk has a valid header. about: its ColumnMetaData."""
+    """Raise ValueError unless every page of a column chunk has a valid header.
+
+    about: the ColumnMetaData of the chunk.
+    """
     offsets = [about[field] for field in (_DATA_OFFSET, _DICTIONARY_OFFSET) if isinstance(about.get(field), int)]
     start = min((offset for offset in offsets if offset > 0), default=0)
     end = start + _get_int(about, _TOTAL_COMPRESSED)

@@ -106,7 +106,7 @@ class Block:
         yield replace(rows, **spread)
 
     def _make_halves(self) -> Iterator[SourceRows]:
-        """Yield the rows of a block with text labels in two parts: about half of the rows, then the others."""
+        """Yield the rows of a block with text labels in two parts of about equal size."""
         text, delimiter = self.text[:-1], self.layout.delimiter
         end = csv_rows.find_last_end(text[: len(text) // 2], delimiter, False)[0]
         end = end or csv_rows.find_first_end(text, 0, delimiter)
@@ -201,7 +201,7 @@ def _cast_words(role: str, words: Any, numbers: bool | None, most: float) -> Vec
     """Return labels or weights as pyarrow casts them; None if words are not numbers, or not below `most`.
 
     None means that the caller must read the words one by one. pyarrow reads every number that it accepts as Python
-    does. Casting is faster if most words differ, as those of regression targets do.
+    does. Casting is faster if most words differ, as is usual for regression targets.
     """
     if role in ("qid", "groups", "index") or (role == "label" and numbers is False):
         return None
@@ -215,7 +215,7 @@ def _cast_words(role: str, words: Any, numbers: bool | None, most: float) -> Vec
 def _find_odd_columns(
     row: list[str], others: Iterator[tuple[int, list[str]]], layout: TableLayout
 ) -> tuple[list[str], ...]:
-    """Return the names of the features with text in this row, and of those with missing values in it or later rows."""
+    """Return the names of the features with text in this row, and of the features with missing values here or below."""
     texts, gaps = {k for k in layout.features if checks.is_text(row[k])}, set[int]()
     with suppress(InputError):  # a later row may be malformed, but the fault in this row is reported first
         for each in chain([row], (other for _, other in islice(others, LOOKED_AT_ROWS))):
@@ -269,7 +269,10 @@ def _has_dates(rows: bytes, layout: TableLayout, line: int) -> bool:
 
 
 def _cut_text(head: bytes, file: io.BufferedIOBase, layout: TableLayout, line: int, block_bytes: int) -> Blocks:
-    """Yield blocks of about `block_bytes`. head: text already read, which begins at `line`. file: the text after it."""
+    """Yield blocks of about `block_bytes`.
+
+    head: the text that has been read, which begins at line `line`. file: the open file, at the text after the head.
+    """
     text = bytearray()
     try:
         starts = range(0, len(head), block_bytes)

@@ -143,7 +143,7 @@ def refuse_token(place: str, token: str, texts: Sequence[str], gaps: Sequence[st
         return NeedsOptionError(f"{place}: {fault}; {remedy}")
     if abs(number) == np.inf and "inf" not in token.lower():
         return InputError(f"{place}: overflows float32: {token.strip()}")
-    return InputError(f"{place}: {checks.find_feature_fault(number)}")
+    return InputError(f"{place}: {checks.find_feature_fault(number)[0]}")
 
 
 HEADERS = ("auto", "yes", "no")
@@ -178,7 +178,7 @@ def choose_delimiter(head: bytes, path: str, sep: str | None = None) -> str:
     if sep is not None:
         mark = {"\\t": "\t", "tab": "\t"}.get(sep, sep)
         if len(mark) != 1 or not mark.isascii() or mark.isalnum() or mark in NO_DELIMITERS:
-            raise InputError(f"sep {sep!r}: one character separates columns, such as ; or | or \\t")
+            raise InputError(f"sep {sep!r}: give the one character that separates the columns, such as ; or | or \\t")
         return mark
     stem = Path(path).stem if Path(path).suffix.lower() in OPENERS else path
     usual = {".csv": ",", ".tsv": "\t"}.get(Path(stem).suffix.lower(), "")

@@ -36,9 +36,9 @@ class Partitions:
     """The partitions of several Dask collections, computed together. All collections have the same number of partitions
     along their rows.
 
-    If a partition of one collection is requested, the same partitions of the other collections are computed, too, and
-    wait here. If partitions turn out to differ in length, their collections fall out of step. From then on, each
-    collection is computed separately, and no further partitions wait.
+    If a partition of one collection is requested, the corresponding partitions of the other collections are computed,
+    too, and stored until they are requested. If corresponding partitions turn out to differ in length, each collection
+    is computed separately from then on, and no further partitions are stored.
     """
 
     def __init__(self, collections: Sequence[Any]) -> None:

@@ -35,10 +35,10 @@ CHUNK_BYTES = 8 << 20
 class ArrayDataset:
     """A RowSource of NumPy rows (n, d) or a CSR matrix, converted to `dtype` one chunk at a time.
 
-    dtype: float32 as in datasets, or float64 for methods that compute in float64 on few rows. y: the index of each
-    row's class in `classes`; `target` (regression) or `label_sets` (sets of labels, as bits) replace it. groups: the
-    group of each row, (n,); cross-validation holds out whole groups. All rows are copied at once only if X is sparse
-    and its column indices are unsorted or occur twice in a row.
+    dtype: the type of the converted rows: float32 as in datasets, or float64 for methods that compute in float64 on few
+    rows. y: the index of each row's class in `classes`; `target` (regression) or `label_sets` (sets of labels, as bits)
+    replace it. groups: the group of each row, (n,); cross-validation holds out whole groups. All rows are copied at
+    once only if X is sparse and its column indices are unsorted or occur twice in a row.
     """
 
     X: npt.NDArray[Any] | csr_array
@@ -208,7 +208,7 @@ def _spread(values: Any, name: str, width: int) -> Any:
     lengths = np.asarray(pyarrow.compute.list_value_length(values).fill_null(-1))
     if (lengths != width).any():
         found = lengths[np.argmax(lengths != width)]
-        raise InputError(f"X: column {name}: a list of {max(found, 0)} values; earlier lists have {width}")
+        raise InputError(f"X: column {name}: a list has {max(found, 0)} values, but earlier lists have {width}")
     return np.asarray(values.flatten().to_numpy(zero_copy_only=False)).reshape(len(values), width)
 
 
@@ -241,9 +241,10 @@ def _count_places(column: Any) -> int:
 
 
 def open_frame(frame: Any, others: Mapping[str, Any], _: str) -> Iterator[Opened]:
-    """Open a frame, or an iterator of frames with the same columns. others: additional columns of a single frame.
+    """Open a frame, or an iterator of frames with the same columns.
 
-    Raises InputError for objects that are not frames, for columns of different lengths, and if a name is not text.
+    others: further columns, such as labels, that belong to a single frame. Raises InputError for objects that are not
+    frames, for columns of different lengths, and if a name is not text.
     """
     tables = map(_open_table, frame if isinstance(frame, Iterator) else [frame], count())
     first = next(tables, None)
@@ -251,7 +252,7 @@ def open_frame(frame: Any, others: Mapping[str, Any], _: str) -> Iterator[Opened
         raise InputError("X: no rows")
     for name, values in others.items():
         if len(values) != first.n_rows:
-            raise InputError(f"{name[1:-1]}: {say_count(len(values), 'row')}, but X has {first.n_rows:,}")
+            raise InputError(f"{name[1:-1]}: has {say_count(len(values), 'row')}, but X has {first.n_rows:,}")
 
     def read(wanted: list[str]) -> Iterator[Any]:
         for k, table in enumerate(chain([first], tables)):

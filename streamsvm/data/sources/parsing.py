@@ -385,7 +385,8 @@ def find_cell(text: Address, size: int, at: int, delimiter: int) -> tuple[int, i
 def copy_cells(text: Text, delimiter: int, limits: I32, cells: Text) -> None:
     """Copy the cells of a column, concatenated, to `cells`. Two quotes within a quoted cell become one quote.
 
-    limits: on entry the starts of the cells in the text; on return the boundaries of the cells in `cells`.
+    limits: an array that holds, on entry, the starts of the cells in the text and, on return, the boundaries of the
+    cells in `cells`.
     """
     to = 0
     for row in range(limits.size - 1):
@@ -435,7 +436,7 @@ ROWS = "rows"  # the functions that count and permute rows in an ingest
 
 
 def compile_parser(*names: str) -> None:
-    """Load the compiled functions of formats that have any, and compile those that the cache lacks."""
+    """Load the compiled functions of the formats, and compile the functions that the cache lacks."""
     load_or_compile(tuple(name for name in names if name in (*PARSERS, ROWS)), run_parser, in_child=False)
 
 

@@ -388,7 +388,7 @@ def parse_qid(text: Address, at: int, qid_rule: int) -> tuple[int, int, int, int
 def parse_pairs(text: Address, at: int, pairs: int, indices: I32, values: F64) -> tuple[int, int, int, int]:
     """Append the pairs of a row. Return (error, end of the row or start of the bad token, number of pairs, last index).
 
-    The number of pairs counts those of earlier rows, too.
+    The number of pairs includes the pairs of earlier rows.
     """
     previous = 0
     while True:

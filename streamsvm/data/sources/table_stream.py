@@ -110,9 +110,10 @@ def read_table(
 def _decide(
     pieces: Iterator[Piece], stream: TableStream, encoder: TableEncoder | None
 ) -> tuple[Iterator[Piece], bool | None]:
-    """Let the first pieces decide the kinds of the columns. Return all pieces, and False if labels are text, or None.
+    """Let the first pieces decide the kinds of the columns.
 
-    A malformed piece ends the decision; its error is raised when the piece is read in its turn.
+    Return all pieces, and False if some labels are text, else None. A malformed piece ends the decision; its error is
+    raised when the piece is read in its turn.
     """
     first, pieces = _look_ahead(pieces, stream.enough)
     found, has_texts = [], False

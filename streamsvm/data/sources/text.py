@@ -35,10 +35,10 @@ READING_ERRORS = (OSError, EOFError, zlib.error, lzma.LZMAError)
 
 
 class Streams(io.RawIOBase):
-    """The decompressed content of a file of consecutive compressed streams; zeros may follow each stream.
+    """The decompressed content of a file that consists of compressed streams, one after another.
 
-    Other bytes after a stream are an error; Python's classes would ignore them. start: returns the decompressor of a
-    new stream.
+    Zeros may follow each stream. Bytes other than zeros after a stream cause an error, whereas Python's classes would
+    ignore them. start: a function that returns the decompressor of a new stream.
     """
 
     def __init__(self, file: IO[bytes], start: Callable[[], Any]) -> None:

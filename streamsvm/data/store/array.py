@@ -39,7 +39,7 @@ def join_neighbours(starts: I64, stops: I64) -> tuple[I64, I64]:
 def cut_ranges(starts: I64, stops: I64, step: int) -> Iterator[tuple[int, I64, I64]]:
     """Cut ascending ranges at the multiples of `step`.
 
-    Yield (k, starts, stops), the pieces that lie in [k * step, (k + 1) * step), for each k that has any.
+    Yield (k, starts, stops), the pieces that lie in [k * step, (k + 1) * step), for each k with at least one piece.
     """
     if not len(starts):
         return
@@ -60,10 +60,10 @@ DECODED_BYTES = 4 << 20  # Zarr decodes several small chunks at a time, up to th
 class StoredArray:
     """A Zarr array of shape (n,) or (n, d), read in ranges of its first axis.
 
-    checksums: CRC-32C of each chunk, (chunks,) uint32; None for an AnnData file, which has no manifest: a read is only
-    compared with earlier reads. part_rows: the number of rows in a part of a raw chunk. parts: an array whose row k
-    holds the checksums of the parts of chunk k; if None, each chunk is a single part. cache: holds copies of raw chunks
-    from a store. ahead_bytes: the maximum memory for data that an open chunk has read ahead.
+    checksums: the CRC-32C of each chunk, (chunks,) uint32; None for an AnnData file, which has no manifest: a read is
+    only compared with earlier reads. part_rows: the number of rows in a part of a raw chunk. parts: an array whose row
+    k holds the checksums of the parts of chunk k; if None, each chunk is a single part. cache: the cache for copies of
+    raw chunks from a store. ahead_bytes: the maximum memory for data that an open chunk has read ahead.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class StoredArray:
     ) -> None:
         self.array, self.name, self.checksums = array, name, checksums
         self.parts, self.part_rows = parts, part_rows
-        self._first: dict[tuple[int, int], int] = {}  # without `checksums`: those of rows start:stop when first read
+        self._first: dict[tuple[int, int], int] = {}  # without `checksums`: by range, when first read
         self.length = int(array.shape[0])
         self.chunk_rows = int(array.chunks[0])
         self.row_items = int(np.prod(array.shape[1:], dtype=np.int64))
@@ -119,7 +119,9 @@ class StoredArray:
         if self.checksums is None:
             found = google_crc32c.value(np.ascontiguousarray(values).reshape(-1).view(np.uint8))
             if self._first.setdefault((start, stop), found) != found:
-                raise IntegrityError(f"{self.place}: rows {start}:{stop} differ from an earlier read")
+                raise IntegrityError(
+                    f"{self.place}: rows {start}:{stop} differ from an earlier read; the file has changed since"
+                )
         return values
 
     def take(self, starts: I64, stops: I64) -> Array:
@@ -162,7 +164,7 @@ class StoredArray:
             begin = end
 
     def take_bytes(self, starts: I64, stops: I64) -> int:
-        """Return the bytes of the parts, or of the whole chunks, that `take` reads for these ranges."""
+        """Return the number of bytes that `take` reads for these ranges: the sizes of parts, or of whole chunks."""
         size = self.chunk_rows if self.parts is None else self.part_rows
         chunk_parts = -(-self.chunk_rows // size)
         first, last = (

@@ -61,7 +61,7 @@ class ChunkFile:
     """The file of one raw chunk, opened for a single use.
 
     Either the whole chunk is read in order and `finish` verifies its checksum, or `read_part` reads parts of it and
-    verifies each with a checksum of its own. Both raise IntegrityError unless the file matches the manifest.
+    verifies the checksum of each part. Both raise IntegrityError unless the file matches the manifest.
     """
 
     def __init__(self, file: StoredFile, payload_bytes: int, checksum: int) -> None:
@@ -87,7 +87,7 @@ class ChunkFile:
         VERIFYING.seconds += time.perf_counter() - began
 
     def skip(self, n_bytes: int) -> None:
-        """Read and discard bytes, which only the checksum needs."""
+        """Read bytes for the checksum, and discard them."""
         buffer = np.empty(min(n_bytes, 1 << 19), np.uint8)
         while n_bytes > 0:
             part = buffer[: min(n_bytes, len(buffer))]
@@ -98,7 +98,10 @@ class ChunkFile:
         """Read to the end. Raise IntegrityError unless the bytes and the stored checksum match the manifest."""
         self.skip(self.payload_bytes - self.position)
         if self._crc != self.checksum:
-            raise IntegrityError(f"{self.name}: chunk is damaged (its checksum differs from the manifest)")
+            raise IntegrityError(
+                f"{self.name}: chunk is damaged (its checksum differs from the manifest); restore the file, or ingest "
+                "again (in a cache, remove it)"
+            )
         self.check_stored()
         self._file.keep()
 
@@ -107,14 +110,20 @@ class ChunkFile:
         stored = np.empty(CRC_BYTES, np.uint8)
         self._file.fill(stored, self.payload_bytes)
         if int.from_bytes(stored.tobytes(), "little") != self.checksum:
-            raise IntegrityError(f"{self.name}: chunk is damaged (its checksum differs from the manifest)")
+            raise IntegrityError(
+                f"{self.name}: chunk is damaged (its checksum differs from the manifest); restore the file, or ingest "
+                "again (in a cache, remove it)"
+            )
 
     def read_part(self, begin: int, buffer: Bytes, checksum: int) -> None:
         """Fill the buffer with the part that begins at byte `begin`. Raises IntegrityError if its checksum differs."""
         self._file.fill(buffer, begin)
         if google_crc32c.value(buffer) != checksum:
             where = f"bytes {begin} to {begin + len(buffer)}"
-            raise IntegrityError(f"{self.name}: chunk is damaged (the checksum of {where} differs from the listed one)")
+            raise IntegrityError(
+                f"{self.name}: chunk is damaged (the checksum of {where} differs from the listed one); restore the "
+                "file, or ingest again (in a cache, remove it)"
+            )
 
 
 class PartReader:
@@ -134,7 +143,7 @@ class PartReader:
         return found
 
     def copy(self, low: I64, high: I64, out: Bytes) -> None:
-        """Copy ascending byte ranges to `out`, concatenated."""
+        """Copy the byte ranges low[i]:high[i], in ascending order, to `out`, without gaps."""
         at = 0
         for start, stop in pair(low, high):
             for part in range(start // self.part_bytes, (stop - 1) // self.part_bytes + 1):
@@ -145,7 +154,7 @@ class PartReader:
 
 
 def copy_from_whole(file: ChunkFile, low: I64, high: I64, out: Bytes) -> None:
-    """Copy ascending byte ranges to `out` from a chunk that is read and verified as a whole."""
+    """Read and verify a whole chunk, and copy its byte ranges low[i]:high[i] to `out`, without gaps."""
     at = 0
     for start, stop in pair(low, high):
         file.skip(start - file.position)
@@ -186,7 +195,7 @@ def checksum_parts(payload: Bytes, part_bytes: int) -> Checksums:
 
 
 CODEC = "sharding_indexed"
-ABSENT = np.iinfo(np.uint64).max  # both index entries of a chunk that would fit into the last shard but does not exist
+ABSENT = np.iinfo(np.uint64).max  # the two index entries of each unused place for a chunk in the last shard
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -104,16 +104,16 @@ class Dataset(Shown):
             "size": f"{format_bytes(self.nbytes)} in {say_count(self.n_chunks, 'chunk')}",
         }
 
-    @property
+    @cached_property
     def passed(self) -> dict[str, StoredArray]:
         """The vectors that are read with the rows: labels, targets, weights, query ids, and groups on request."""
         return {name: array for name, array in self.vectors.items() if name != "groups" or self.reads_groups}
 
     def read_groups(self) -> Dataset:
-        """Return the dataset with groups read along with the rows."""
+        """Return a dataset whose rows are read with their groups."""
         return replace(self, reads_groups=True)
 
-    @property
+    @cached_property
     def name(self) -> str:
         """The name of the dataset in messages."""
         return self.path
@@ -130,68 +130,68 @@ class Dataset(Shown):
         counts[places] = self.class_counts
         return replace(self, classes=classes, class_counts=counts, places=places)
 
-    @property
+    @cached_property
     def n_features(self) -> int:
         """Number of features."""
         return self.layout.n_features
 
-    @property
+    @cached_property
     def n_chunks(self) -> int:
         """Number of chunks."""
         return len(self.chunk_starts) - 1
 
-    @property
+    @cached_property
     def nbytes(self) -> int:
         """Bytes of all decoded rows."""
         return self.layout.nbytes + sum(v.length * v.row_bytes for v in self.passed.values())
 
-    @property
+    @cached_property
     def stored_bytes(self) -> int:
         """Bytes that a pass reads from storage; fewer than `nbytes` for rows of narrow types."""
         return self.nbytes - self.layout.nbytes + sum(a.length * a.row_bytes for a in self.layout.arrays)
 
-    @property
+    @cached_property
     def dtype(self) -> str:
         """The type in which the features are stored. They are read as float32."""
         return self.layout.dtype
 
-    @property
+    @cached_property
     def is_shuffled(self) -> bool:
         """Whether ingest has shuffled the rows; always False for rows with query ids."""
         return self.meta.get("shuffle") is not None and "qid" not in self.vectors
 
-    @property
+    @cached_property
     def encoding(self) -> Encoding | None:
         """The encoding of table columns as features, before any feature map; None if all columns were numbers."""
         about = self.meta.get(manifest.ENCODING)
         return None if about is None else read_encoding(about)
 
-    @property
+    @cached_property
     def label_column(self) -> str | None:
         """The name of the label column in the table or in `obs` (AnnData); None if the user did not name it."""
         return self.label or self.meta.get(manifest.LABEL_COLUMN)
 
-    @property
+    @cached_property
     def qid_column(self) -> str | None:
         """The table column that held the query ids, or None if the rows have no query ids."""
         return self.meta.get(manifest.QID_COLUMN)
 
-    @property
+    @cached_property
     def has_targets(self) -> bool:
         """Whether each row has a regression target (a number) instead of a class."""
         return "target" in self.vectors
 
-    @property
+    @cached_property
     def has_label_sets(self) -> bool:
         """Whether each row has a set of labels from `classes`, possibly an empty set."""
         return "label_sets" in self.vectors
 
-    @property
+    @cached_property
     def is_sparse(self) -> bool:
         """Whether the rows are stored in sparse form."""
         return isinstance(self.layout, CsrLayout)
 
-    @property
+    @cached_property
     def streams(self) -> bool:
         """Whether chunks are streamed tile by tile (raw chunks on a local disk), rather than decoded whole."""
         return self.layout.streams
@@ -219,7 +219,7 @@ class Dataset(Shown):
     def column(self, name: str, index: int | None = None) -> npt.NDArray[Any] | None:
         """Return a vector by its name (data.store.layouts.VECTORS), or None if the dataset does not have it.
 
-        index: return the entries of this chunk (None: of all rows).
+        index: the chunk whose entries are returned; None: the entries of all rows are returned.
         """
         if name not in self.vectors:
             return None
@@ -268,7 +268,9 @@ class Dataset(Shown):
         """Return row numbers as an array. Raises InputError for a number outside the dataset."""
         wanted = np.asarray(rows, np.int64)
         if (outside := wanted[(wanted < 0) | (wanted >= self.n_rows)]).size:
-            raise InputError(f"{self.path}: row {outside[0]} of {say_count(self.n_rows, 'row')}")
+            raise InputError(
+                f"{self.path}: there is no row {outside[0]} (from 0) among {say_count(self.n_rows, 'row')}"
+            )
         return wanted
 
     def take_bytes(self, rows: I64) -> int:
@@ -297,14 +299,14 @@ class Dataset(Shown):
         return self.layout.chunk_bytes(index, stop - start) + (stop - start) * per_row
 
     def stream_bytes(self) -> int:
-        """Return the bytes that one reader needs to stream the largest chunk."""
+        """Return the memory, in bytes, that one reader needs to stream the largest chunk."""
         largest = int(np.diff(self.chunk_starts).max())
         per_row = sum(array.row_bytes for array in self.passed.values())
         ahead_bytes = 4 * sum(array.ahead_bytes for array in self.passed.values())  # of two current and two next chunks
         return self.layout.stream_bytes(largest) + largest * per_row + ahead_bytes
 
     def _check_vector(self, name: str, values: npt.NDArray[Any], row: int) -> npt.NDArray[Any]:
-        """Return a vector from storage, with y recoded to `classes`. Raises IntegrityError if it is invalid."""
+        """Check a vector from storage, which begins at row `row`, and return it with y recoded to `classes`."""
         array = self.vectors[name]
         stored = self.classes if self.places is None else self.places
         check_vector(name, values, 0 if stored is None else len(stored), array.describe(row // array.chunk_rows))
@@ -326,7 +328,9 @@ def read_scaling(path: str, meta: dict[str, Any], stored: Open) -> Scaling | Non
         scaling = stored_parts.read_scaling(meta, arrays, meta["n_features"])
         if not (meta["sparse"] and arrays["offset"].any()):
             return scaling
-    raise IntegrityError(f"{path}/scaling: damaged: does not hold the offsets and factors of a scaling")
+    raise IntegrityError(
+        f"{path}/scaling: is damaged: it does not hold the offsets and factors of a scaling; ingest the rows again"
+    )
 
 
 def read_features(path: str, meta: dict[str, Any], stored: Open) -> Features | None:
@@ -338,7 +342,9 @@ def read_features(path: str, meta: dict[str, Any], stored: Open) -> Features | N
     try:
         features = unpack_features(about, arrays)
     except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError) as error:
-        raise IntegrityError(f"{path}/{manifest.FEATURES}: the feature map cannot be read ({error!r})") from error
+        raise IntegrityError(
+            f"{path}/{manifest.FEATURES}: the feature map cannot be read ({error!r}); write the features again"
+        ) from error
     found = features.map
     is_wrong = isinstance(found, KernelMap) and (0 in found.matrix.shape or type_of(found.rows) != np.float32)
     if is_wrong or found.n_features != meta["n_features"]:
@@ -369,7 +375,9 @@ def read_manifest(text: str, group: zarr.Group, meta: dict[str, Any], cache: str
     )
     if copies is not None:
         if not all(array.is_raw for array in dataset.layout.arrays):
-            raise InputError(f"{text}: --cache keeps raw chunks, and the chunks of this dataset are compressed")
+            raise InputError(
+                f"{text}: --cache keeps only uncompressed chunks, and this dataset has compressed chunks; omit --cache"
+            )
         copies.make_room(dataset.nbytes)
     return dataset
 
@@ -391,7 +399,9 @@ def open_group(path: str) -> tuple[zarr.Group, dict[str, Any]]:
             store.require_bucket(path)
             raise InputError(f"{path}: no such dataset") from error
         if Path(path, "zarr.json").is_file():
-            raise IntegrityError(f"{path}/zarr.json: damaged ({error})") from error
+            raise IntegrityError(
+                f"{path}/zarr.json: is damaged ({error}); restore the file, or ingest the rows again"
+            ) from error
         why = "" if Path(path).is_file() else f" ({error})"
         made = "`streamsvm ingest` (streamsvm.ingest in Python) makes one from files"
         raise InputError(f"{path}: not a dataset; {made}{why}") from error

@@ -1,9 +1,9 @@
-"""Destinations of datasets, predictions and exported models. What is written there appears whole or not at all.
+"""Destinations of datasets, predictions and exported models. A dataset or file appears there whole or not at all.
 
 Only one process at a time may write to a destination on a disk. It writes a new folder or file next to the destination,
 flushes it to disk, and then renames it.
 
-To an object store, a dataset is written in place: chunks as they fill up, then the metadata, and the manifest last. The
+In an object store, a dataset is written in place: chunks as they fill up, then the metadata, and the manifest last. The
 manifest is written on the condition that none exists, so that the dataset appears whole or not at all. A store has no
 locks that are released when their process ends. The object `.writing` marks that a process is writing, and remains if
 the process is killed. `--overwrite` replaces it, as does a process that resumes an ingest.
@@ -115,7 +115,7 @@ def new_file(destination: str | Path, overwrite: bool = True) -> Iterator[Binary
     make_parents(destination)
     with Lock(destination):
         files.remove_partials(destination.parent, destination.name)
-        check_file(destination, overwrite)  # again under the lock, since another process may have written it
+        check_file(destination, overwrite)  # check again under the lock
         with files.open_atomically(destination) as file:
             yield file
 
@@ -140,9 +140,9 @@ def new_folder(destination: Path, overwrite: bool = False, resumption: IngestRec
     """Yield a new folder, which becomes `destination` if the block succeeds and is removed otherwise.
 
     Its files are flushed to disk before it is renamed. With `overwrite`, an existing dataset is replaced at the end.
-    resumption: decides whether to resume the folder of a killed process, and whether to keep the folder after an error.
-    Raises InputError if the destination exists or another process is writing to it, and WriteError if it cannot be
-    written.
+    resumption: the record that decides whether to resume the folder of a killed process, and whether to keep the folder
+    after an error. Raises InputError if the destination exists or another process is writing to it, and WriteError if
+    it cannot be written.
     """
     check_destination(destination, overwrite)
     make_parents(destination)
@@ -153,7 +153,7 @@ def new_folder(destination: Path, overwrite: bool = False, resumption: IngestRec
             if left is None:
                 files.remove_partials(destination.parent, destination.name)
             _recover(destination)
-            check_destination(destination, overwrite)  # again under the lock: another process may have written it
+            check_destination(destination, overwrite)  # check again under the lock
             partial.mkdir(exist_ok=left is not None)
             yield partial
             files.sync_tree(partial)
@@ -205,7 +205,7 @@ def _name_replaced(destination: Path) -> Path:
 
 
 async def _finish_writes() -> None:
-    """Wait for all tasks in Zarr's event loop, except those that run this function for other threads."""
+    """Wait for all tasks in Zarr's event loop, except tasks in which other threads run this function."""
     waiting = asyncio.current_task()
     assert waiting is not None
     waiting.set_name(_finish_writes.__qualname__)
@@ -275,7 +275,7 @@ class Upload:
             wait_for(begin(self._abandon_shards()))
 
     def read_chunk(self, name: str, span: Span) -> bytes | None:
-        """Return a chunk that a worker's copy has written, with its checksum, or None if it does not exist."""
+        """Return a chunk that a worker has written, with its checksum, or None if it does not exist."""
         if span.kind == "shard":
             return self.scratch.find(f"{name}/{span.own_key}")
         return self._folder.read(f"{name}/{span.key}")
@@ -284,7 +284,9 @@ class Upload:
         await put_object(self.store, self.url, key, parts, sum(len(part) for part in parts), mode)
 
     async def _put_next(self, key: str, parts: Sequence[Any]) -> None:
-        """Append `parts` to a shard. The last part is the index at the end of the shard, and empty before.
+        """Append `parts` to a shard.
+
+        The last part is the index of the shard if this chunk completes it, and otherwise empty.
 
         The shard is uploaded piece by piece, so it is never in memory as a whole.
         """
@@ -374,7 +376,10 @@ class Upload:
         self._folder.remove([key for key in keys if key != MANIFEST and not key.startswith(ours)])
 
     def _put_on_condition(self, key: str, content: bytes, otherwise: str, mode: Any) -> None:
-        """Put an object under the condition of an obstore mode. Raise InputError with `otherwise` if it is not met."""
+        """Put an object on the condition that an obstore mode sets.
+
+        If it is not met, raise InputError with `otherwise`.
+        """
         from obstore.exceptions import AlreadyExistsError, PreconditionError
 
         try:
@@ -390,8 +395,8 @@ def new_upload(url: str, overwrite: bool = False, resumption: IngestRecord | Non
     A killed process leaves objects without a manifest, which are not a dataset. With `overwrite`, an existing dataset
     is removed before the first array is made.
 
-    resumption: decides whether to resume the work of a killed process, and whether objects are kept after an error.
-    Raises InputError if the URL is taken, and WriteError if it cannot be written to.
+    resumption: the record that decides whether to resume the work of a killed process, and whether objects are kept
+    after an error. Raises InputError if the URL is taken, and WriteError if it cannot be written to.
     """
     upload = Upload(url.rstrip("/"))
     upload.begin_writing(overwrite, resumption)
@@ -412,7 +417,7 @@ def open_destination(
 ) -> AbstractContextManager[Path | Upload]:
     """Return a context that yields a new folder, or an Upload to a store, which becomes the dataset on success.
 
-    record: decides whether to resume the work of a killed process there.
+    record: the record of the ingest, which decides whether to resume the work of a killed process there.
     """
     if files.is_remote(destination):
         return new_upload(str(destination), overwrite, record)

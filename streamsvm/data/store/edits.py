@@ -173,7 +173,7 @@ class EditedDataset(Dataset):
         return self.additions[k], int(chunk - firsts[k]), int(self.stored_starts[chunk])
 
     def _share_out(self, stored: I64) -> list[tuple[Dataset, int, I64]]:
-        """Return each addition that has some of the rows, its first stored row, and the positions of its rows."""
+        """Return the additions that hold the rows, their first rows, and the positions of their rows in `stored`."""
         firsts = np.cumsum([0, *(addition.n_rows for addition in self.additions)])
         holder = np.searchsorted(firsts, stored, side="right") - 1
         shares = np.unique(holder).tolist() or [0]  # without rows, one addition still provides the types
@@ -242,7 +242,7 @@ class Edit(NamedTuple):
 
 
 def open_edited(path: str, meta: Meta, cache: str | None = None, most: int | None = None) -> Dataset:
-    """Open a dataset with edits. most: open the state after this number of edits (None: after all edits)."""
+    """Open a dataset with edits. most: the number of edits after which the dataset is shown (None: all)."""
     edits, fingerprints = check_edits(path, meta)
     edits = edits[:most]
     additions = [read_manifest(path, open_group(path)[0], dict(meta["base"]), cache)]
@@ -277,7 +277,7 @@ def check_edits(path: str, meta: Meta) -> tuple[list[Edit], list[str]]:
     right = all(isinstance(pair, list) and len(pair) == 2 and pair[0] in list(PREVIOUS) for pair in pairs)
     edits = [Edit(kind, str(fingerprint)) for kind, fingerprint in pairs] if right else []
     if not edits or describe_edits(base, edits) != meta:
-        raise IntegrityError(f"{path}/zarr.json: the manifest is damaged")
+        raise IntegrityError(f"{path}/zarr.json: the manifest is damaged; restore the file, or ingest the rows again")
     return edits, [str(describe_edits(base, edits[:n]).get("sha256")) for n in range(len(edits) + 1)]
 
 
@@ -318,7 +318,7 @@ def commit(dataset: Dataset, kind: str, folder: Path) -> None:
 
 
 def require_editable(dataset: Dataset, what: str) -> None:
-    """Raise InputError for datasets that cannot be edited. what: "appended" or "deleted", for the message."""
+    """Raise InputError for datasets that cannot be edited. what: the word for the message, "appended" or "deleted"."""
     refused = f"{dataset.path}: no rows can be {what}: it"
     if "arrays" not in dataset.meta:
         raise InputError(f"{refused} is an AnnData file, which is read in place")
@@ -340,22 +340,33 @@ def find_chunk_bytes(dataset: Dataset) -> int | None:
 def _open_edit(path: str, edit: Edit, number: int, before: str, last: Dataset) -> Dataset:
     """Open the rows of an edit. Raises IntegrityError unless they match the manifest.
 
-    last: the last addition before the edit. Its classes are those of the dataset; appended rows may add classes.
+    last: the last addition before the edit. It has all classes of the dataset at that time; appended rows may add
+    classes.
     """
     name = f"{path}/{edit.kind}/{number}"
     try:
         group, meta = open_group(name)
     except InputError as error:
-        raise IntegrityError(f"{name}: the {edit.kind} rows are missing ({error})") from error
+        raise IntegrityError(
+            f"{name}: the {edit.kind} rows are missing ({error}); restore the folder, or ingest all rows again"
+        ) from error
     if not meta:
-        raise IntegrityError(f"{name}/zarr.json: damaged (it has no manifest)")
+        raise IntegrityError(
+            f"{name}/zarr.json: is damaged (it has no manifest); restore the file, or ingest all rows again"
+        )
     rows = read_manifest(name, group, meta, last.cache)
     if rows.fingerprint != edit.fingerprint or rows.meta.get(PREVIOUS[edit.kind]) != before:
-        raise IntegrityError(f"{name}/zarr.json: damaged (it disagrees with the manifest of {path})")
+        raise IntegrityError(
+            f"{name}/zarr.json: is damaged (it disagrees with the manifest of {path}); restore it, or ingest all rows "
+            "again"
+        )
     kinds = [(each.is_sparse, each.n_features, each.vectors.keys()) for each in (last, rows)]
     has_classes = last.meta["classes"] == rows.meta["classes"] or (edit.kind == APPENDED and _has_more(rows, last))
     if kinds[0] != kinds[1] or not has_classes or rows.scaling is not None or rows.features is not None:
-        raise IntegrityError(f"{name}: its rows differ in kind from the rows of {path}")
+        raise IntegrityError(
+            f"{name}: its rows are of another kind than the rows of {path}; restore the folder, or ingest all rows "
+            "again"
+        )
     return rows
 
 
@@ -371,7 +382,9 @@ def _read_deletion(rows: Dataset, n_stored: int, earlier: Sequence[Deletion]) ->
     numbers = array.read(0, rows.n_rows)
     right = numbers[0] >= 0 and numbers[-1] < n_stored and bool(np.all(np.diff(numbers) > 0))
     if not right or any(np.isin(numbers, each.numbers, assume_unique=True).any() for each in earlier):
-        raise IntegrityError(f"{rows.path}: some row numbers do not exist")
+        raise IntegrityError(
+            f"{rows.path}: some row numbers do not exist; restore the folder, or ingest all rows again"
+        )
     return Deletion(rows, numbers)
 
 
@@ -468,5 +481,5 @@ def join_copies(source: RowSource, since: Sequence[Deletion]) -> WithCopies:
 
 
 def _join_last(dataset: EditedDataset, n_deletions: int) -> WithCopies:
-    """Return the rows of a dataset, followed by copies of the rows of its last deletions."""
+    """Return the rows of a dataset, followed by copies of the rows of its last n_deletions deletions."""
     return join_copies(dataset, dataset.deletions[len(dataset.deletions) - n_deletions :])

@@ -66,7 +66,7 @@ def check_vector(name: str, values: Array, n_classes: int, place: str) -> None:
 def as_float32(part: StoredArray, values: Array) -> F32:
     """Return the values as float32.
 
-    Raises IntegrityError if some of them are not finite, or InputError if the array has no checksums from `ingest`.
+    Raises an error if a value is not finite: IntegrityError, or InputError if the array has no checksums from `ingest`.
     """
     with np.errstate(over="ignore"):
         converted: F32 = np.ascontiguousarray(values, dtype=np.float32)
@@ -86,10 +86,8 @@ def check_finite(part: StoredArray, values: F32, first: int) -> None:
 class CsrLayout:
     """X in AnnData's csr_matrix encoding: data and indices, in chunks of equally many items, and indptr.
 
-    Row numbers count from the start of the dataset.
-
-    Chunk k has the rows whose first item lies in chunk k of `data`. Its last row may end in the next chunk of `data`,
-    whose first bytes are then read and verified twice.
+    Row numbers count from the start of the dataset. Chunk k has the rows whose first item lies in chunk k of `data`.
+    Its last row may end in the next chunk of `data`, whose first bytes are then read and verified twice.
     """
 
     def __init__(
@@ -174,7 +172,10 @@ class CsrLayout:
             array.advise(index * array.chunk_rows, min((index + 1) * array.chunk_rows, array.length))
 
     def _advise_end(self, index: int, end: int) -> None:
-        """Start reading the last row of chunk `index` as far as it lies in the next chunk. end: where the row ends."""
+        """Start reading the last row of chunk `index` as far as it lies in the next chunk.
+
+        end: the number of the item at which the row ends.
+        """
         for array in (self.data, self.indices):
             if end > (limit := (index + 1) * array.chunk_rows):
                 array.advise(limit, end)

@@ -40,8 +40,8 @@ QID_COLUMN = "qid_column"  # in the manifest: the column that held the query ids
 APPENDED = "appended"  # names the folder of appended rows, and the list of their fingerprints
 APPENDS_TO = "appends_to"  # in the manifest of appended rows: the fingerprint of the dataset before the edit
 DELETED = "deleted"  # the folder of copies of deleted rows
-DELETES_FROM = "deletes_from"  # in the manifest of such copies: the fingerprint of the dataset before the edit
-NUMBERS = "numbers"  # the array with the row numbers of such copies
+DELETES_FROM = "deletes_from"  # in the manifest of these copies: the fingerprint of the dataset before the edit
+NUMBERS = "numbers"  # the array with the row numbers of the deleted rows
 FEATURES = "features/"  # the folder of the arrays of a feature map
 PARTS = "parts/"  # the folder of the checksums of parts
 FEATURE_ARRAYS = {"offset", "factor", "matrix", "rows", "data", "indices", "indptr"}
@@ -78,16 +78,20 @@ def check_manifest(path: str, meta: Meta) -> str:
         )
     fingerprint = meta.pop("sha256", None)
     if not isinstance(fingerprint, str) or fingerprint != make_fingerprint(meta):
-        raise IntegrityError(f"{file}: the manifest is damaged")
+        raise IntegrityError(f"{file}: the manifest is damaged; restore the file, or ingest the rows again")
     try:
         _check_facts(meta)
         _check_labels(meta)
         _check_arrays(meta)
         _check_chunk_starts(meta)
     except KeyError as error:
-        raise IntegrityError(f"{file}: the manifest lacks {error}") from error
+        raise IntegrityError(
+            f"{file}: the manifest lacks {error}; restore the file, or ingest the rows again"
+        ) from error
     except (ValueError, TypeError, AttributeError, IndexError, OverflowError) as error:
-        raise IntegrityError(f"{file}: the manifest contradicts itself: {error}") from error
+        raise IntegrityError(
+            f"{file}: the manifest contradicts itself: {error}; restore the file, or ingest the rows again"
+        ) from error
     return fingerprint
 
 
@@ -99,7 +103,10 @@ def open_stored(path: str, group: zarr.Group, manifest: Meta, cache: DiskCache |
     except InputError as error:
         raise IntegrityError(str(error)) from error
     if describe_array(array) != {key: value for key, value in entry.items() if key in LAYOUT}:
-        raise IntegrityError(f"{path}/{name}/zarr.json: damaged (it disagrees with the manifest)")
+        raise IntegrityError(
+            f"{path}/{name}/zarr.json: is damaged (it disagrees with the manifest); restore the file, or ingest the "
+            "rows again"
+        )
     part_rows = entry.get("part_rows", 0)
     parts = open_stored(path, group, manifest, cache, PARTS + name) if part_rows else None
     return StoredArray(array, name, np.frombuffer(bytes.fromhex(entry["checksums"]), "<u4"), parts, part_rows, cache)
@@ -175,7 +182,7 @@ def _check_arrays(meta: Meta) -> None:
 
 
 def _check_chunks(name: str, entry: Meta) -> None:
-    """Raise ValueError unless the chunks are whole rows, each with a checksum, and the last codec is a checksum."""
+    """Raise ValueError unless chunks consist of whole rows and have checksums, and the last codec is a checksum."""
     shape, chunks = entry["shape"], entry["chunks"]
     right = all(_is_count(size, 1) for size in (*shape, *chunks)) and 1 <= len(shape) == len(chunks) <= 2
     _need(right and chunks[1:] == shape[1:] and chunks[0] <= shape[0], f"the chunks of {name} are not whole rows")

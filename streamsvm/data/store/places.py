@@ -105,7 +105,9 @@ class LocalFile:
         while done < len(buffer):  # usually a single call suffices
             n = os.preadv(self._file, [buffer.data[done:]], begin + done)
             if n == 0:
-                raise IntegrityError(f"{self.name}: chunk was cut short while it was read")
+                raise IntegrityError(
+                    f"{self.name}: the file was cut short while it was read; restore it, or ingest again"
+                )
             done += n
 
     def keep(self) -> None:
@@ -152,7 +154,7 @@ class RemotePlace:
 
 
 LOCK, COUNT, IN_USE, PARTIAL = ".lock", ".bytes", ".in-use", ".partial-"
-NAME_LETTERS = 32  # letters of a fingerprint in the name of its folder
+NAME_LETTERS = 32  # the number of letters of a fingerprint in the name of the folder for its dataset
 
 
 class DiskCache:
@@ -198,7 +200,7 @@ class DiskCache:
                 raise
 
     def give_back(self, partial: str, n_bytes: int) -> None:
-        """Remove an unfinished copy, and release its bytes."""
+        """Remove an unfinished copy, and subtract its bytes from the size of the cache."""
         with _writing(self.root), self.counting():
             Path(partial).unlink(missing_ok=True)
             self._write_count(max(0, self._read_count() - n_bytes))
@@ -314,14 +316,15 @@ def check_index(place: ChunkPlace, shards: Shards, shard: int) -> None:
     with closing(place.open(span, [(0, span.n_bytes)])) as file:
         file.fill(found, 0)
     if found.tobytes() != shards.make_index(shard):
-        raise IntegrityError(f"{file.name}: damaged (other programs would not find the chunks)")
+        raise IntegrityError(f"{file.name}: the index is damaged, so other programs would not find the chunks")
 
 
 @made_once
 def open_cache(text: str, fingerprint: str) -> DiskCache:
-    """Return the cache of the dataset with this fingerprint; the same object as long as it is in use.
+    """Return the cache of the dataset with this fingerprint. While a cache is in use, all calls return the same object.
 
-    text: `FOLDER:SIZE`. Raises InputError for any other form, and WriteError if the folder cannot be written.
+    text: the folder and the size limit, as `FOLDER:SIZE`. Raises InputError for any other form, and WriteError if the
+    folder cannot be written.
     """
     folder, _, size = text.rpartition(":")
     if not folder or is_remote(folder):

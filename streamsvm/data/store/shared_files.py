@@ -1,4 +1,4 @@
-"""Scratch files: those of an ingest, shared by its workers, and files of rows that a pass stores for later passes.
+"""Scratch files: files of an ingest that its workers share, and files of rows that a pass stores for later passes.
 
 The scratch files of an ingest lie in a folder, or are objects below the dataset in a store.
 
@@ -33,7 +33,7 @@ from streamsvm.data.remote.files import AHEAD_BYTES, ObjectFile, Range, put_obje
 from streamsvm.data.remote.store import begin, open_store, wait_for
 from streamsvm.data.store.chunks import CRC_BYTES, Bytes, Span, StoredFile, open_to_rewrite
 from streamsvm.data.store.places import LocalFile
-from streamsvm.numeric.rows import I64, CsrRows, Rows, pack_rows
+from streamsvm.numeric.rows import CsrRows, Rows, pack_rows
 from streamsvm.system.errors import InputError, IntegrityError
 from streamsvm.system.files import name_partial, remove_partials, write_atomically, writing
 from streamsvm.system.npz import pack_arrays, unpack_arrays
@@ -90,8 +90,8 @@ class SharedFolder:
 class SharedObjects:
     """Scratch objects below a dataset that a process is writing to a store. The object `.writing` marks such a dataset.
 
-    token: the content of `.writing`. It begins with the name of the folder of the scratch objects. A process that
-    resumes the ingest of another process uses the same folder.
+    token: the content of the object `.writing`. It begins with the name of the folder of the scratch objects. A process
+    that resumes the ingest of another process uses the same folder.
     """
 
     url: str
@@ -100,7 +100,9 @@ class SharedObjects:
     def check(self, found: str | None = None) -> None:
         """Raise InputError unless the dataset still has this token. found: its current token (None: read it)."""
         if (self._read_token() if found is None else found) != self.token:
-            raise InputError(f"{self.url}: the ingest has ended, or another process has begun to write there")
+            raise InputError(
+                f"{self.url}: this ingest has ended, or another process has begun to write a dataset there"
+            )
 
     def put(self, name: str, parts: Iterable[Any], n_bytes: int) -> None:
         """Put an object of n_bytes, whose content comes in parts. If the ingest has ended, the object is removed again.
@@ -163,7 +165,10 @@ class IngestRecord:
     has_begun: bool = False
 
     def goes_on(self, scratch: SharedScratch) -> bool:
-        """Return whether to resume from these files. Raises InputError if their ingest had other input or options."""
+        """Return whether to resume from these scratch files.
+
+        Raises InputError if their ingest had other input or options.
+        """
         content = scratch.find(RECORD) if self.resume else None
         if content is not None:
             self._compare(json.loads(content))
@@ -292,7 +297,7 @@ def make_scratch_folder(parent: str | Path, owner: str) -> Iterator[Path]:
     name = f"streamsvm-scratch-{sha256(owner.encode()).hexdigest()[:16]}"
     folder = name_partial(Path(parent) / name)
     if not Path(parent).is_dir():
-        raise InputError(f"scratch {parent}: no such folder")
+        raise InputError(f"scratch {parent}: no such folder; create it, or choose another folder")
     if owner:
         remove_partials(Path(parent), name)
     try:
@@ -322,8 +327,8 @@ class ScratchWriter:
         with writing(path):
             self._file: BinaryIO | None = self.partial.open("xb")
 
-    def append(self, rows: Rows, numbers: I64) -> None:
-        """Write the rows of one tile, which must have labels."""
+    def append(self, rows: Rows) -> None:
+        """Write the rows of one tile with their numbers. They must have labels."""
         self.room -= rows.n_rows
         if self._file is None or rows.n_rows == 0:
             return
@@ -333,7 +338,7 @@ class ScratchWriter:
         weight, X = rows.sample_weight, rows.X
         n_values = len(X.data) if isinstance(X, CsrRows) else -1
         header = np.array([rows.n_rows, X.shape[1], n_values, weight is not None], np.int64)
-        parts = [header, numbers, np.asarray(rows.y, np.int32), *([] if weight is None else [weight])]
+        parts = [header, rows.list_numbers(), np.asarray(rows.y, np.int32), *([] if weight is None else [weight])]
         crc, self.n_rows = google_crc32c.value(self.path.name.encode()), self.n_rows + rows.n_rows
         for part in (*parts, *pack_rows(X, "X").values()):
             content = np.ascontiguousarray(part).reshape(-1).view(np.uint8)

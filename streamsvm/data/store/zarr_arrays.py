@@ -109,13 +109,15 @@ class Hdf5Group:
     def _require_own_values(self, found: Any, name: str) -> None:
         """Raise InputError unless a node is a group or array of this file; soft links may lead to other files, too."""
         if found.file != self._group.file:
-            raise InputError(f"{name}: lies in another file, {found.file.filename}, which is not read")
+            raise InputError(
+                f"{name}: lies in another file, {found.file.filename}, which is not read; copy it into this file"
+            )
         if hasattr(found, "keys"):
             return
         if getattr(found, "shape", None) is None:
             raise InputError(f"{name}: is neither a group nor an array of values")
         if found.external or found.is_virtual:
-            raise InputError(f"{name}: its values lie in other files, which are not read")
+            raise InputError(f"{name}: its values lie in other files, which are not read; copy them into this file")
 
 
 def open_hdf5(path: str) -> Hdf5Group:
@@ -278,7 +280,7 @@ def _parse_metadata(content: bytes, file: str) -> Metadata:
     except (ValueError, RecursionError) as error:
         raise InputError(f"{file}: damaged ({error})") from error
     if not isinstance(metadata, dict):
-        raise InputError(f"{file}: damaged (not a JSON object)")
+        raise InputError(f"{file}: is damaged (it is not a JSON object)")
     return metadata
 
 

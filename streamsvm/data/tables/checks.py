@@ -2,22 +2,14 @@
 
 This is the only module that converts values of any type to class labels, or refuses them with a reason. It also gives
 advice on columns of text, and on texts that look like numbers or dates in other notations.
-
-A dataset stores features as float32, which has a relative precision of 2^-24. This is too coarse for a column whose
-values are far from 0 and close together: float32 distinguishes only 16 of the dates 20240101 to 20240130. If the
-requested scaling shifts features towards 0, such a column gets an anchor, the median of its first rows. Until it is
-scaled, the column is stored as x - anchor. The difference is computed in float64 and rounded to float32, and is
-therefore accurate to 2^-24 of the distance between x and the anchor.
 """
 
 from __future__ import annotations
 
 import hashlib
-import logging
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from decimal import Decimal
 from functools import partial
 from numbers import Real
@@ -25,15 +17,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import csr_array, issparse
+from scipy.sparse import issparse
 
 from streamsvm.data.rows.source import LabelLists, Labels, SourceRows, list_columns
-from streamsvm.numeric.rows import F64, CsrRows, Matrix
-from streamsvm.numeric.stored_types import Scaling
 from streamsvm.system.errors import InputError, say_count
 
 if TYPE_CHECKING:
-    from streamsvm.ingestion.ingest import IngestOptions
+    pass
 
 Vector = npt.NDArray[Any]
 Place = Callable[[int], str]  # a function from i to the place of a piece's i-th value in its source, for messages
@@ -57,12 +47,6 @@ LEAST_GROUP = -(2**62)  # hashes of groups that are text are smaller than this n
 WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,30}")
 
 
-def round_to_float32(values: Any) -> npt.NDArray[np.float32]:
-    """Copy values to float32. Values beyond its range become infinite."""
-    with np.errstate(over="ignore", under="ignore"):
-        return np.array(values, dtype=np.float32, order="C")
-
-
 def parse_number(token: str, decimal: str | None = None) -> float | None:
     """Return a number or boolean as pyarrow reads it; None for any other token. decimal: see Columns."""
     word = (token.translate(_MARKS) if decimal == "," else token).strip().lower()
@@ -84,32 +68,25 @@ def missing_words(is_text: bool) -> tuple[str, ...]:
     return ("",) if is_text else _MISSING_WORDS
 
 
-def find_feature_fault(value: Any) -> str:
-    """Explain why a value is not a finite float32; return "" if it is one."""
+def find_feature_fault(value: Any) -> tuple[str, str]:
+    """Explain why a value is not a finite float32, and name the ingest options that accept it; "" for none."""
     try:
         number = float("no" if isinstance(value, str) else value)
     except OverflowError:
-        return "overflows float32"
+        return "overflows float32", ""
     except (TypeError, ValueError):
-        return "missing value" if is_missing(value) else f"not a number: {value!r}"
+        return ("missing value", FOR_MISSING) if is_missing(value) else (f"not a number: {value!r}", FOR_TEXT)
     if math.isnan(number):
-        return "nan"
+        return "nan", FOR_MISSING
     if math.isinf(number):
-        return "infinite"
-    return f"overflows float32: {number!r}" if abs(number) >= FLOAT32_OVERFLOW else ""
-
-
-def find_remedy(fault: str) -> str:
-    """Return the options with which an ingest accepts a feature with this fault; "" if there are none."""
-    if fault in ("missing value", "nan"):
-        return FOR_MISSING
-    return FOR_TEXT if fault.startswith("not a number") else ""
+        return "infinite", ""
+    return (f"overflows float32: {number!r}" if abs(number) >= FLOAT32_OVERFLOW else ""), ""
 
 
 def to_weights(values: Vector, place: Place) -> npt.NDArray[np.float64]:
     """Return the sample weights of a piece. Raises InputError unless they are finite and not negative."""
     if values.dtype.kind not in NUMBER_KINDS:
-        bad = np.array([bool(find_feature_fault(value)) for value in values])
+        bad = np.array([bool(find_feature_fault(value)[0]) for value in values])
         refuse(bad, values, place, "sample weight is not a number")
     weights = values.astype(np.float64)
     refuse(~np.isfinite(weights), values, place, "sample weight is not finite")
@@ -233,8 +210,9 @@ def to_source_rows(
 ) -> SourceRows:
     """Return the rows of a piece, after converting and checking its vectors.
 
-    vectors: by role (label, sample_weight, qid, groups), the values and the function that names their places. numbers:
-    whether the labels of earlier pieces were numbers (None: there were no labels). Raises InputError for bad values.
+    vectors: for each role (label, sample_weight, qid, groups), the values and the function that names their places.
+    numbers: whether the labels of earlier pieces were numbers (None: there were no labels). Raises InputError for bad
+    values.
     """
     labels, merged = None, None
     if "label" in vectors:
@@ -304,7 +282,7 @@ def _decode(values: Vector, place: Place) -> npt.NDArray[np.str_]:
     codes = np.ascontiguousarray(named).view(np.uint32).reshape(len(named), -1)
     bad = (codes > 0x10FFFF) | ((codes >= 0xD800) & (codes < 0xE000))
     if bad.any():
-        raise InputError(f"{place(int(np.argmax(bad.any(axis=1))))}: label is not text")
+        raise InputError(f"{place(int(np.argmax(bad.any(axis=1))))}: the label is not valid text")
     return named
 
 
@@ -427,7 +405,10 @@ def refuse_words(words: Sequence[str], codes: Vector, place: Place, find_fault: 
 
 
 def explain_kind(kind: str, is_known: bool) -> str:
-    """Explain why a column is read as numbers or dates, and how to change this. is_known: if the encoding is given."""
+    """Explain why a column is read as numbers or dates, and how to change this.
+
+    is_known: whether the encoding is given.
+    """
     if is_known:
         return f"the column holds {kind}s in the rows for which the encoding was made"
     other = "number" if kind == "date" else "date"
@@ -461,98 +442,3 @@ def explain_text(words: Iterable[str], decimal: str | None = None) -> str:
     """
     texts = [word for word in words if is_text(word, decimal)]
     return next((why for look, why in _ODD if texts and all(look.fullmatch(text) for text in texts)), "")
-
-
-LOGGER = logging.getLogger("streamsvm")
-LOOKED_AT_ROWS, LOOKED_AT_VALUES = 4096, 1 << 20  # the maximum numbers of rows and values that are examined
-FAR = 16.0  # a column gets an anchor if its median exceeds its interquartile range by this factor
-FARTHEST = 1e30  # the subtraction of an anchor below this value does not overflow float32
-MOVING = ("standard", "minmax")  # scalings that subtract an offset from the features
-MOST_MERGED = 0.01  # the share of a column's distinct values that float32 may merge without a warning
-MERGED_VALUES = "{}: float32 merges column {}: {:,} values in the first rows become {:,}; {}subtract a constant"
-
-
-def look_at_features(rows: SourceRows, options: IngestOptions, name: str, anchor: F64 | None = None) -> F64 | None:
-    """Return the anchor of each column, (d,), given the first piece of rows; None if no column needs one.
-
-    anchor: the anchors of the dataset to which the rows are appended, if any. Logs a warning if float32 merges values
-    of a column.
-    """
-    X: Any = rows.X
-    if X.dtype == np.float32 or not X.size:
-        return anchor
-    is_dense = isinstance(X, np.ndarray)
-    n_rows = max(1, min(LOOKED_AT_ROWS, LOOKED_AT_VALUES // (X.shape[1] if is_dense else X.nnz // X.shape[0] + 1)))
-    if anchor is None and options.scale in MOVING and options.layout != "sparse":
-        anchor = _find_anchor(X[:n_rows])
-    _warn_of_merged(X, n_rows, anchor, rows.feature_names, name)
-    return anchor
-
-
-def _find_anchor(X: Any) -> F64 | None:
-    """Return the median of each column with values far from 0, and 0 for other columns, (d,); None if all are 0."""
-    middle, spread, often = np.zeros(X.shape[1]), np.zeros(X.shape[1]), np.arange(X.shape[1])
-    if issparse(X):  # the median of a column is 0 unless most of its values are stored
-        often = np.flatnonzero(2 * np.bincount(X.indices, minlength=X.shape[1]) > X.shape[0])
-        X = X[:, often].toarray()
-    low, middle[often], high = np.quantile(X, (0.25, 0.5, 0.75), axis=0, method="nearest")
-    spread[often] = high - low
-    return _choose(middle, np.abs(middle) > FAR * spread)
-
-
-def recall_anchor(scaling: Scaling | None) -> F64 | None:
-    """Return the anchors for rows that are appended to a dataset with this scaling; None if no column needs one."""
-    return None if scaling is None else _choose(scaling.offset, np.abs(scaling.offset) * scaling.factor > FAR)
-
-
-def _choose(middle: F64, is_far: npt.NDArray[np.bool_]) -> F64 | None:
-    anchor = np.where(is_far & (np.abs(middle) < FARTHEST), middle, 0.0)
-    return anchor if anchor.any() else None
-
-
-def as_matrix(X: npt.NDArray[np.float32] | csr_array) -> Matrix:
-    """Return X, converted to CsrRows if it is sparse: slices of CsrRows cost less than SciPy's."""
-    if isinstance(X, csr_array):
-        indices, indptr = X.indices.astype(np.int32, copy=False), X.indptr.astype(np.int64, copy=False)
-        return CsrRows(X.data, indices, indptr, X.shape[1])
-    return X
-
-
-def round_features(X: Any, anchor: F64 | None) -> Matrix:
-    """Return X - anchor as float32. The values that sparse rows omit then represent -anchor."""
-    X = as_matrix(X)
-    if isinstance(X, CsrRows):
-        data = X.data if anchor is None else X.data - anchor[X.indices]
-        return X if data.dtype == np.float32 else replace(X, data=round_to_float32(data))
-    if anchor is not None:
-        X = X - anchor
-    return X if X.dtype == np.float32 else round_to_float32(X)
-
-
-def _warn_of_merged(X: Any, n_rows: int, anchor: F64 | None, names: tuple[str, ...] | None, name: str) -> None:
-    """Warn if float32 merges more than MOST_MERGED of a column's distinct values in the first rows.
-
-    The warning names the worst column.
-    """
-    if isinstance(X, np.ndarray):
-        values = np.sort(X[:n_rows], axis=0).T.ravel()
-        columns = np.repeat(np.arange(X.shape[1]), len(values) // X.shape[1])
-    else:
-        by_value = np.argsort(X.data[: X.indptr[: n_rows + 1][-1]])
-        # The keys (column, place) are distinct, and sorting them takes a sixth of the time of np.lexsort.
-        keys = np.sort((X.indices[by_value].astype(np.int64) << 32) + np.arange(len(by_value)))
-        columns, values = keys >> 32, X.data[by_value[keys & 0xFFFFFFFF]]
-    if not len(values):
-        return
-    rounded = round_to_float32(values if anchor is None else values - anchor[columns])
-    is_first = np.append(True, np.diff(columns) != 0)
-    before, after = (
-        np.add.reduceat(is_first | np.append(True, each[1:] != each[:-1]), np.flatnonzero(is_first), dtype=np.int64)
-        for each in (values, rounded)
-    )
-    k = int(np.argmin(after / before))
-    if after[k] < (1.0 - MOST_MERGED) * before[k]:
-        j = int(columns[is_first][k])
-        column = repr(names[j]) if names else f"{j + 1:,}"
-        remedy = "ingest with --scale standard, or " * isinstance(X, np.ndarray)
-        LOGGER.warning(MERGED_VALUES.format(name, column, before[k], after[k], remedy))

@@ -1,9 +1,9 @@
 """The roles of table columns: which are features, and which hold labels, query ids or weights.
 
-Folders may name columns, as those of Hive, pandas and pyarrow do: the rows of parts/site=1/rows.parquet have a column
-`site`. Each folder COLUMN=VALUE directly above a file is a column. If the user names a single file, its folders are
-columns only if a model or a dataset needs them; pyarrow adds no columns to a single file, either. Percent-encoded names
-and values are decoded.
+Folders may name columns, as in datasets of Hive, pandas and pyarrow: the rows of parts/site=1/rows.parquet have a
+column `site`. Each folder COLUMN=VALUE directly above a file is a column. If the user names a single file, its folders
+are columns only if a model or a dataset needs them; pyarrow adds no columns to a single file, either. Percent-encoded
+names and values are decoded.
 """
 
 from __future__ import annotations
@@ -117,7 +117,9 @@ class Columns:
         if self.hash_bits is not None and not 1 <= self.hash_bits <= MOST_BITS:
             raise InputError(f"hash_bits {self.hash_bits}: from 1 to {MOST_BITS} bits are possible (--hash)")
         if self.hash_bits is not None and self.one_hot == AUTO:
-            raise InputError("one_hot auto and hash_bits (--hash) both take all columns of text: name those of one_hot")
+            raise InputError(
+                "one_hot auto and hash_bits (--hash) both take all columns of text: name the columns for one_hot"
+            )
 
     @property
     def needs_encoder(self) -> bool:
@@ -131,8 +133,8 @@ class Columns:
 class TableLayout:
     """The columns of one table. `features` and `vectors` (by role) hold positions in `names`.
 
-    kinds: the kinds that the user assigned to columns, by position. label_kind, decimal: see Columns. folders: for
-    columns named by folders, the kind and the value, by position; these columns come last in `names`.
+    kinds: the kinds that the user assigned to columns, by position. label_kind, decimal: see Columns. folders: the kind
+    and the value of each column that a folder names, by position; these columns come last in `names`.
     """
 
     where: str
@@ -157,7 +159,10 @@ class TableLayout:
 
     @cached_property
     def own_wanted(self) -> list[int]:
-        """Positions of the columns that are read from the file: at least one, which gives the number of rows."""
+        """Positions of the columns that are read from the file.
+
+        There is at least one, since it gives the number of rows.
+        """
         return [j for j in self.wanted if j not in self.folders] or [0]
 
     @cached_property
@@ -238,7 +243,10 @@ def _find_values(names: tuple[str, ...], path: str, columns: Columns) -> list[tu
     values = read_folders(path)
     for name, _ in columns.folders or ():
         if name not in values:
-            raise InputError(f"{path}: is not in a folder {name}=VALUE, as other files are")
+            raise InputError(
+                f"{path}: is not in a folder {name}=VALUE, as other files are: move it into such a folder, or leave it "
+                "out"
+            )
         if name in names and name not in columns.drop:
             raise InputError(f"{path}: column {name!r} and folder {name}={values[name]} clash: rename or --drop them")
     return [(name, kind, values[name]) for name, kind in columns.folders or ()]

@@ -57,7 +57,10 @@ def refuse_type(kind: Any, name: str, where: str) -> InputError:
 
 
 def repeat_folder(kind: str, value: str | None, n_rows: int, read_as: str) -> Any:
-    """Return the column named by a folder, with the same value in all rows. read_as: "text" makes text of integers."""
+    """Return the column named by a folder, with the same value in all rows.
+
+    read_as: the kind that the user assigned to the column; "text" converts integers to text.
+    """
     if kind == INTEGER and read_as != "text":
         return pyarrow.repeat(pyarrow.scalar(None if value is None else int(value), pyarrow.int64()), n_rows)
     return pyarrow.repeat(pyarrow.scalar(value or "", pyarrow.string()), n_rows)
@@ -139,7 +142,7 @@ def read_numbers(column: Any, place: Place, decimal: str | None, remedy: str) ->
     beyond = np.abs(found) >= checks.FLOAT32_OVERFLOW
     if beyond.any():
         first = int(np.argmax(beyond))
-        raise InputError(f"{place(first)}: {checks.find_feature_fault(float(found[first]))}")
+        raise InputError(f"{place(first)}: {checks.find_feature_fault(float(found[first]))[0]}")
     return found
 
 
@@ -161,7 +164,7 @@ def read_dates(column: Any, place: Place, remedy: str) -> F64:
 
 
 def read_words(column: Any, place: Place) -> tuple[list[str], F32]:
-    """Return the distinct texts of a column, and for each row the index of its text among them, NaN where missing.
+    """Return the distinct texts of a column, and for each row the index of its text (NaN where the text is missing).
 
     Raises InputError for a category that is too long.
     """
@@ -176,7 +179,7 @@ def read_words(column: Any, place: Place) -> tuple[list[str], F32]:
 
 
 def read_hashes(column: Any, name: str, n_hashed: int, seed: int) -> F32:
-    """Return for each text the number of its feature, from 1, negative if the feature's value is -1; NaN if missing."""
+    """Return for each text the number of its feature, from 1, times the feature's value (1 or -1); NaN if missing."""
     texts = _to_text(column)
     filled = texts.fill_null("")
     _, limits, data = filled.buffers()
@@ -272,11 +275,11 @@ class PieceStatistics(NamedTuple):
 class TableEncoder:
     """Turns Arrow columns into codes, and determines the encoding, which turns codes into features.
 
-    asked: the options of the user, with the encoding if it is given. encoding: the encoding as far as it has been
-    determined; it has no columns until the first rows have decided their kinds. known: for each one_hot column, a map
-    from category to number. unknown: for each one_hot column, the number of rows with unknown categories. sums: the sum
-    of the known values of each column. missing: the number of missing values of each column. n_rows: the number of rows
-    so far. pieces: if `is_part`, the statistics of each piece, which another encoder will combine.
+    asked: the options of the user, including an encoding if the user gave one. encoding: the encoding as far as it is
+    known; until the first rows have decided the kinds of the columns, it has no columns. known: for each one_hot
+    column, a map from category to number. unknown: for each one_hot column, the number of rows with unknown categories.
+    sums: the sum of the known values of each column. missing: the number of missing values of each column. n_rows: the
+    number of rows so far. pieces: if `is_part`, the statistics of each piece, which another encoder will combine.
     """
 
     def __init__(self, asked: Columns, encoding: Encoding = NO_COLUMNS, is_part: bool = False) -> None:
@@ -296,7 +299,10 @@ class TableEncoder:
         return self.asked.encoding is not None or (not self.known and self.asked.missing in (None, "zero"))
 
     def start_anew(self) -> TableEncoder:
-        """Return an encoder with the same kinds of columns and no rows, which records the statistics of each piece."""
+        """Return a new encoder with the same kinds of columns.
+
+        It has seen no rows, and records the statistics of each piece.
+        """
         return TableEncoder(self.asked, self.encoding, is_part=True)
 
     def settle(self, layout: TableLayout, first: FirstRows) -> None:
@@ -466,6 +472,6 @@ def encode(rows: SourceRows, encoding: Encoding) -> SourceRows:
 
 
 def encode_features(codes: Any, encoding: Encoding) -> F64 | csr_array:
-    """Return the features of rows. codes: (rows, columns)."""
+    """Return the features of rows. codes (rows, columns): the codes of the table's columns."""
     X = encoding.encode(codes)
     return csr_array((X.data, X.indices, X.indptr), shape=X.shape) if isinstance(X, CsrRows) else X

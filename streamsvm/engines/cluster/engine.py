@@ -13,15 +13,15 @@ The sums of a task are lost with its worker. So in a long pass, tasks are ended 
 old task finishes its current group and the next one, new tasks on the same worker take the remaining groups, and the
 driver fetches the subtrees that the old task has added.
 
-A task that was lost with four workers, one after another, is cut in two: if workers die every few seconds, only short
-tasks finish. A single group is tried MOST_TRIES times, because Dask also counts a loss for tasks that were only waiting
-at the worker, and all tasks wait at the first worker that joins after the loss of all workers. Finally, workers join
-the subtrees of all tasks into one. Groups that no subtree contains are added last. There are such groups if a worker
-gave them away, and its answer was lost.
+If a task was lost with four workers, one after another, it is cut in two, because only short tasks finish if workers
+die every few seconds. A single group is tried MOST_TRIES times, because Dask also counts a loss for tasks that were
+only waiting at the lost worker, and after the loss of all workers, all tasks wait at the first worker that joins.
+Finally, workers join the subtrees of all tasks into one. Groups that no subtree contains are added last. A group is
+missing if a worker gave it away, and the worker's answer was lost.
 
-Single rows are read by several tasks, each from consecutive groups of chunks. A sample of unshuffled rows lies in all
-chunks; a single task would read all of them, and start again after the loss of its worker. A few rows are read by one
-task, since each task costs the scheduler some milliseconds.
+Single rows are read by several tasks, each from consecutive groups of chunks. A sample of unshuffled rows is spread
+over all chunks; a single task would read all of them, and would start again after the loss of its worker. A few rows
+are read by one task, since each task costs the scheduler some milliseconds.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from streamsvm.engines.cluster.task import Load, Pass
 from streamsvm.engines.cluster.tree import FAN_IN, MOST_STOLEN, Subtree, find_gaps, find_last_subtree, join_subtrees
 from streamsvm.engines.cluster.watch import MOST_TRIES, ClusterWatch, ask_within
 from streamsvm.engines.engine import Costs, Partial
-from streamsvm.engines.local import combine_partials, plan_scratch, slice_by_row
+from streamsvm.engines.tasks import combine_partials, plan_scratch, slice_by_row
 from streamsvm.numeric.compilation import MIXED, Arithmetic, describe_arithmetic, list_kinds, name_differences
 from streamsvm.numeric.rows import I64, CsrRows, Matrix, Rows
 from streamsvm.passes import Scan, Take, Walk
@@ -80,8 +80,8 @@ def share_out(n_groups: int, slots: Sequence[Slot], before: Mapping[Slot, Sequen
 def halve(ranges: Sequence[range], n_groups: int) -> list[Sequence[range]]:
     """Divide the groups of a task between two tasks, if there are several groups.
 
-    If the groups form one range, the second task gets a whole subtree. Its sum is a single total, so at most one more
-    total waits in memory.
+    If the groups form one range, the second task gets a whole subtree. The sum of a whole subtree is a single total, so
+    at most one more total waits in memory.
     """
     *others, last = ranges
     if others:
@@ -103,8 +103,8 @@ ASKED_SECONDS = 2.0  # a worker that takes longer to give away groups is left al
 class PassOnWorkers:
     """A running pass of an engine.
 
-    by_row: the arrays of the scan with an entry for each row. is_long: whether each slot gets two tasks. The tasks get
-    the source and its groups as the result of another task, and also the pass, unless it is small.
+    by_row: the arrays of the scan with an entry for each row. is_long: whether each slot gets two tasks. The source
+    with its groups is sent as the result of a separate task. So is the pass, unless it is small.
     """
 
     def __init__(
@@ -112,6 +112,7 @@ class PassOnWorkers:
     ) -> None:
         self.engine, self.work, self.by_row, self.watch, self.is_long = engine, work, by_row, watch, is_long
         self.source, self.groups, self._is_small = engine.source, plan_groups(engine.source), work.is_small()
+        self._combine = partial(combine_partials, combine=work.scan.combine)
         self._futures: dict[str, Future] = {}
         self._ranges: dict[str, tuple[range, ...]] = {}  # by task: its groups
         self._owners: dict[str, str] = {}  # by task: the worker to which its groups are assigned, or ""
@@ -240,7 +241,7 @@ class PassOnWorkers:
                 continue
             if len(self._handed) >= self.engine.most_handed:
                 return False
-            fetched = self.watch.ask(self.watch.client.gather, [future], errors="skip")
+            fetched = self.watch.ask(self.watch.fetch, [future], errors="skip")
             if fetched is None:
                 return False
             if fetched:
@@ -264,8 +265,7 @@ class PassOnWorkers:
 
     def _join_here(self, more: Sequence[Subtree]) -> list[Subtree]:
         """Join the subtrees already handed over, and `more`, into the fewest subtrees."""
-        combine = partial(combine_partials, scan=self.work.scan.bare())
-        return join_subtrees([*self._handed, *more], len(self.groups), combine)
+        return join_subtrees([*self._handed, *more], len(self.groups), self._combine)
 
     def _join(self) -> list[Subtree]:
         """Make workers join the subtrees of all tasks; return the fewest subtrees.
@@ -281,10 +281,9 @@ class PassOnWorkers:
 
     def _submit_join(self) -> Future:
         """Submit tasks that join the subtrees of all tasks; return the last one, whose result covers all tasks."""
-        bare = replace(self.work, scan=self.work.scan.bare(), scratch=None)
         keys = sorted(self._futures, key=lambda key: self._ranges[key][0].start)
         parts: list[Any] = [self._futures[key] for key in keys]
-        graph, join = dict[str, Any](), (task.join_tasks, bare, len(self.groups))
+        graph, join = dict[str, Any](), (task.join_tasks, self._combine, len(self.groups))
         while len(parts) > 1:
             together = [parts[at : at + self.engine.fan_in] for at in range(0, len(parts), self.engine.fan_in)]
             parts = [f"streamsvm-join-{self.work.name}-{uuid4().hex}" for _ in together]
@@ -301,7 +300,7 @@ def _free(groups: range) -> Share:
 def _cut(ranges: Sequence[range], tries: Counter[range]) -> list[range]:
     """Return the groups to try in place of a lost task: several ranges one by one, or one range in two halves.
 
-    A single group is tried up to MOST_TRIES times in all. tries: the number of lost tries of each single group.
+    A single group is tried up to MOST_TRIES times in all. tries: for each single group, how often its task was lost.
     """
     if len(ranges) > 1:
         return list(ranges)
@@ -325,7 +324,7 @@ PARTS_A_THREAD = 4  # tasks per thread, so that little is lost with a worker
 
 
 def cut_take(source: RowSource, groups: Sequence[range], rows: I64, threads: int) -> list[I64]:
-    """Divide row numbers into parts, such that no group of chunks has rows of two parts.
+    """Divide row numbers into parts, so that each group of chunks has rows of only one part.
 
     Numbers that are not ascending form one part, because the parts are joined in order.
     """
@@ -335,7 +334,7 @@ def cut_take(source: RowSource, groups: Sequence[range], rows: I64, threads: int
     n_parts = min(PARTS_A_THREAD * threads, n_touched, len(rows) // ROWS_A_PART)
     if n_parts < 2 or np.any(np.diff(rows) < 0):
         return [rows]
-    place = np.cumsum(np.diff(group_of_row, prepend=group_of_row[0]) > 0)  # rank of the row's group among those needed
+    place = np.cumsum(np.diff(group_of_row, prepend=group_of_row[0]) > 0)  # rank among the needed groups
     return np.split(rows, np.flatnonzero(np.diff(place * n_parts // n_touched)) + 1)
 
 
@@ -370,8 +369,8 @@ def _grow(array: Any, more: Any) -> Any:
 
 LOGGER = logging.getLogger("streamsvm")
 RELEASE_SECONDS = 5.0
-LONG_SECONDS = 1.0  # if a pass takes longer, each thread gets two tasks in the next pass,
-SECONDS_OF_TASK = 0.01  # unless it takes less than this per thread: a task costs the scheduler 0.0006 s
+LONG_SECONDS = 1.0  # after a pass that took longer than this, each thread gets two tasks in the next pass,
+SECONDS_OF_TASK = 0.01  # unless that pass took less than this per thread: a task costs the scheduler 0.0006 s
 models_may_travel = SharedSetting(
     partial(dask.config.set, {"distributed.admin.large-graph-warning-threshold": "1TB"})
 ).held
@@ -380,11 +379,11 @@ models_may_travel = SharedSetting(
 class DistributedEngine:
     """An Engine on a Dask cluster. Every worker must be able to open the dataset `source` by its path.
 
-    pin_bytes: memory for decoded chunks in a worker with a limit of budget_bytes; a worker with less memory keeps fewer
-    chunks. fan_in: the largest number of tasks whose totals one task joins. arithmetic: the kinds of arithmetic of the
-    workers (numeric.compilation). load: loads the kernels of the tasks. state_bytes: memory for the row states of a
-    worker (None: no limit). most_handed: the largest number of totals that the driver takes over during a pass, so that
-    they cannot be lost with a worker.
+    pin_bytes: the memory for decoded chunks in a worker with a limit of budget_bytes; a worker with less memory keeps
+    fewer chunks. fan_in: the largest number of tasks whose totals one task joins. arithmetic: the kinds of arithmetic
+    of the workers (numeric.compilation). load: a function that loads the kernels of the tasks. state_bytes: the memory
+    for the row states of a worker (None: no limit). most_handed: the largest number of totals that the driver takes
+    over during a pass, so that they cannot be lost with a worker.
     """
 
     def __init__(
@@ -466,10 +465,13 @@ class DistributedEngine:
     def take(self, take: Take) -> Rows:
         """See Engine."""
         watch = ClusterWatch(self.client, "reading single rows", None, self._address)
-        threads = len(watch.list_slots())
+        slots, tasks = [address for address, _ in watch.list_slots()], []
         with models_may_travel():
-            parts = cut_take(self.source, plan_groups(self.source), take.rows, threads)
-            found = watch.results([partial(self._submit_on_data, "rows", task.take_rows, part) for part in parts])
+            parts = cut_take(self.source, plan_groups(self.source), take.rows, len(slots))
+            for k, part in enumerate(parts):
+                near = _prefer(slots, k, len(parts))
+                tasks.append(partial(self._submit_on_data, "rows", task.take_rows, part, **near))
+            found = watch.results(tasks)
             rows: Rows = join_taken(found) if len(parts) > 1 else next(found)
         self.costs.read_bytes += self.source.take_bytes(take.rows)
         return rows
@@ -481,8 +483,7 @@ class DistributedEngine:
         with models_may_travel():
             for k, (carry, order) in enumerate(zip(walk.carries, walk.orders, strict=True)):
                 arguments = walk.step, carry, order, self._budget
-                at = k * len(workers) // len(walk.carries)  # consecutive walks go to the same worker while it lives
-                near: dict[str, Any] = {"workers": [workers[at]], "allow_other_workers": True} if workers else {}
+                near = _prefer(workers, k, len(walk.carries))  # the same worker in every pass while it lives
                 tasks.append(partial(self._submit_on_data, "walk", task.carry_walk, *arguments, **near))
             parts = list(watch.results(tasks))
         self._answered = watch
@@ -507,6 +508,13 @@ class DistributedEngine:
         release = partial(self.client.run, task.release_worker, self._budget.engine, on_error="ignore")
         with suppress(TimeoutError, OSError):
             ask_within(self.client, release, RELEASE_SECONDS)
+
+
+def _prefer(addresses: Sequence[str], k: int, n_tasks: int) -> dict[str, Any]:
+    """Return the options of task k, which prefers a worker; consecutive tasks prefer the same one of all workers."""
+    if not addresses:
+        return {}
+    return {"workers": [addresses[k * len(addresses) // n_tasks]], "allow_other_workers": True}
 
 
 def _hold(shared: Any) -> Any:

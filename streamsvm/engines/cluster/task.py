@@ -26,8 +26,8 @@ from distributed.protocol.pickle import dumps
 from streamsvm.data.rows.source import RowSource
 from streamsvm.engines.cluster.tree import STOLEN_SUBTREES, Subtree, add_subtree, find_last_subtree, join_subtrees
 from streamsvm.engines.engine import Partial
-from streamsvm.engines.local import ChunkCache, Kept, Scratch, combine_partials, row_range, run_group, run_walk
 from streamsvm.engines.row_states import TileStates
+from streamsvm.engines.tasks import ChunkCache, Kept, Scratch, combine_partials, row_range, run_group, run_walk
 from streamsvm.numeric.compilation import one_blas_thread
 from streamsvm.numeric.rows import I64, Rows
 from streamsvm.passes import Order, Scan, WalkStep
@@ -40,8 +40,8 @@ Groups = Sequence[range]
 SMALL_BYTES = 64 << 10
 DONE_ROWS = "streamsvm-done-rows"  # in the heartbeats of a worker: the number of rows added in its latest pass
 
-# key: the name of the engine and the address of the worker; value: the chunks, by the fingerprint of their rows, and
-# the row states
+# The data that this process keeps. Key: the name of the engine and the address of the worker. Value: the chunks, by the
+# fingerprint of their rows, and the row states.
 _kept: dict[tuple[str, str], tuple[dict[str, ChunkCache], TileStates]] = {}
 _closed: deque[str] = deque(maxlen=1000)  # closed engines; their tasks may still run, or even start
 _lock = Lock()  # held for look-ups and when an engine closes, so that no task keeps data for a closed engine
@@ -55,9 +55,9 @@ def load_nothing() -> None:
 class WorkerBudget:
     """The memory that an engine may use in each worker.
 
-    engine: the unique name of the engine. pin_bytes: memory for chunks in a worker with a limit of budget_bytes (0: no
-    limit). load: loads the kernels; it costs nothing after the first call. state_bytes: memory for row states (None: no
-    limit).
+    engine: the unique name of the engine. pin_bytes: the memory for chunks in a worker with a limit of budget_bytes (0:
+    no limit). load: a function that loads the kernels; it costs nothing after the first call. state_bytes: the memory
+    for row states (None: no limit).
     """
 
     engine: str
@@ -102,7 +102,7 @@ def release_worker(engine: str, dask_worker: Worker) -> None:
 
 @dataclass(frozen=True)
 class Pass:
-    """The data shared by all tasks of a pass. scan: has no `by_row` arrays, and no arrays at all in tasks that join."""
+    """The data shared by all tasks of a pass. scan: has no `by_row` arrays."""
 
     name: str
     budget: WorkerBudget
@@ -114,7 +114,7 @@ class Pass:
         return self.name
 
     def is_small(self) -> bool:
-        """Return whether each task carries the pass; as a separate result, it would cost two messages per worker."""
+        """Return whether the pass travels with each task. Sent separately, it would cost two messages per worker."""
         buffers: list[Any] = []
         rest = dumps(self, buffer_callback=buffers.append)
         nbytes: int = len(rest) + sum(buffer.raw().nbytes for buffer in buffers)
@@ -206,10 +206,10 @@ def add_groups(data: tuple[RowSource, Groups], work: Pass, part: TaskGroups) -> 
     """Return the sums of the groups as the fewest whole subtrees. Raises the errors of reading."""
     work.budget.load()
     (source, groups), worker, key = data, get_worker(), get_worker().get_current_task()
-    combine, is_stopped = partial(combine_partials, scan=work.scan), watch_task()
+    combine, is_stopped = partial(combine_partials, combine=work.scan.combine), watch_task()
     kept = _find_room(source, groups, work, part, worker)
     task = RunningTask(key, work.name, worker.address, deque(k for one in part.ranges for k in one))
-    # runs in the thread of the event loop, because the event loop iterates over the metrics
+    # The event loop iterates over the metrics, so they are changed in its thread.
     worker.loop.add_callback(worker.metrics.setdefault, DONE_ROWS, report_done_rows)
     with _lock:
         _running.add(task)
@@ -233,7 +233,7 @@ def watch_task() -> Callable[[], bool]:
     tasks, key, stopped = get_worker().state.tasks, get_worker().get_current_task(), Event()
 
     def is_stopped() -> bool:
-        task = tasks.get(key)  # the thread of the worker's event loop may remove it at any time
+        task = tasks.get(key)  # the thread of the worker's event loop may remove the task at any time
         if task is None or task.state == "cancelled":
             stopped.set()
         return stopped.is_set()
@@ -242,7 +242,7 @@ def watch_task() -> Callable[[], bool]:
 
 
 def _find_room(source: RowSource, groups: Groups, work: Pass, part: TaskGroups, worker: Worker) -> Kept:
-    """Return the chunks and row states that this worker keeps. It keeps new data only for its own groups."""
+    """Return the chunks and row states that this worker keeps. It adds data only for groups assigned to it."""
     pins, states = find_kept(source, work.budget, worker)
     if part.owner != worker.address:
         return ChunkCache(0, pins.chunks), TileStates(0)
@@ -280,9 +280,8 @@ def report_done_rows(dask_worker: Worker) -> dict[str, int]:
 
 
 @one_blas_thread()
-def join_tasks(work: Pass, n_groups: int, parts: Sequence[Sequence[Subtree]]) -> list[Subtree]:
+def join_tasks(combine: Callable[..., Partial], n_groups: int, parts: Sequence[Sequence[Subtree]]) -> list[Subtree]:
     """Join the subtrees of several tasks into the fewest subtrees."""
-    combine = partial(combine_partials, scan=work.scan)
     return join_subtrees([one for part in parts for one in part], n_groups, combine)
 
 

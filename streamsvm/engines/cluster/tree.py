@@ -36,7 +36,7 @@ class Subtree:
 
 
 def add_subtree(found: list[Subtree], one: Subtree, n_groups: int, combine: Combine) -> None:
-    """Append a subtree that follows all in `found`, and combine the last two while they form a pair."""
+    """Append a subtree that follows all subtrees in `found`. While the last two subtrees form a pair, combine them."""
     found.append(one)
     while len(found) > 1 and _are_pair(found[-2], found[-1], n_groups):
         right, left = found.pop(), found.pop()
@@ -98,10 +98,10 @@ def count_handed(n_groups: int, totals_bytes: int, room_bytes: int) -> int:
 def count_waiting(n_groups: int, threads: int, hands_over: bool) -> int:
     """Return the largest number of totals that can wait on a worker, in addition to totals being computed.
 
-    Each thread may hold the totals of its own groups and of the groups of a lost worker, for both at most two nodes per
-    level, and the totals of stolen groups, but never more totals than groups. If totals are handed over, the nodes of a
-    finished task and of its successor wait at the same time. A task that joins two parts has fetched totals of other
-    groups, and holds one sum per level.
+    Each thread may hold the totals of its own groups, of the groups of a lost worker, and of stolen groups. The first
+    two need at most two totals per level each. There are never more totals than groups. If totals are handed over, the
+    totals of a finished task and of its successor wait at the same time. A task that joins two parts has fetched totals
+    of other groups, and holds one sum per level.
     """
     levels = count_levels(n_groups)
     nodes = (8 if hands_over else 4) * levels

@@ -16,6 +16,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 from uuid import uuid4
+from weakref import WeakKeyDictionary
 
 from distributed import Client, Future, LocalCluster, wait
 from distributed.comm import CommClosedError
@@ -42,12 +43,14 @@ class LocalWorkers(LocalCluster):  # type: ignore[misc]
 T = TypeVar("T")
 LOGGER = logging.getLogger("streamsvm")
 
-LOOK_SECONDS = 5.0  # between two requests to the scheduler, which answers in milliseconds
-SILENT_SECONDS = 30.0  # until a silent process is logged; a busy process answers within a few seconds
-GIVEN_UP_SECONDS = 120.0  # until one of our workers is replaced; on a busy machine its imports take 30 s
-LOST_SECONDS = 60.0  # until a silent scheduler is given up
+LOOK_SECONDS = 5.0  # seconds between two requests to the scheduler, which answers in milliseconds
+SILENT_SECONDS = 30.0  # seconds until a silent process is logged; a busy process answers within a few seconds
+GIVEN_UP_SECONDS = 120.0  # seconds until a silent worker of ours is replaced; on a busy machine its imports take 30 s
+LOST_SECONDS = 60.0  # seconds until a silent scheduler is given up
+DIRECT_SECONDS = 30.0  # seconds until a result that a worker does not send is requested from the scheduler
 MOST_TRIES = 3  # the run ends after this many attempts at a task, each lost with four workers
-ENDING = "resume a run in a folder with --resume, from its last complete step"
+IS_REACHED = WeakKeyDictionary[Client, bool]()  # whether this process can connect to the workers of a client
+ENDING = "--resume continues a run in a folder from its last complete step"
 
 
 def ask_within(client: Client, question: Callable[[], Any], seconds: float) -> Any:
@@ -62,9 +65,9 @@ async def _ask(question: Callable[[], Any]) -> Any:
 class ClusterWatch:
     """A watch over the heartbeats of workers, while some work waits for these workers.
 
-    what: the waiting work, such as "read 3 of the data". known: the addresses of the workers at the last look, which
-    the caller passes from one piece of work to the next; missing workers are logged. threads: the number of threads of
-    each worker that has sent a heartbeat between the last two looks.
+    what: the waiting work, such as "read 3 of the data". known: the addresses of the workers when they were last
+    listed, which the caller passes from one piece of work to the next; known workers that are missing are logged.
+    threads: the number of threads of each worker that has sent a heartbeat between the last two lists.
     """
 
     def __init__(self, client: Client, what: str, known: set[str] | None = None, address: str | None = None) -> None:
@@ -135,10 +138,25 @@ class ClusterWatch:
             raise ConnectionError(f"{self.what}: {lost}; {ENDING}")
         if future.status == "error":
             future.result()  # raises the error of the task
-        found = self._try(lambda: future.result(timeout=LOST_SECONDS), (CancelledError, CommClosedError))
+        fetch = partial(ask_within, self.client, partial(self.fetch, [future]), DIRECT_SECONDS + LOST_SECONDS)
+        found = self._try(fetch, (CancelledError, CommClosedError))
         if found is None:
             raise ConnectionError(f"{self._scheduler}: no answer for {LOST_SECONDS:.0f} s; {ENDING}")
-        return found[0]
+        return found[0][0]
+
+    async def fetch(self, futures: Sequence[Future], errors: str = "raise") -> list[Any]:
+        """Return the results of tasks, directly from their workers if this process can connect to these.
+
+        A frozen worker does not answer. The scheduler learns when it is given up, and this process does not.
+        """
+        found: list[Any]
+        if IS_REACHED.get(self.client, False):
+            with suppress(TimeoutError):
+                async with asyncio.timeout(DIRECT_SECONDS):
+                    found = await self.client.gather(futures, errors, direct=True)
+                    return found
+        found = await self.client.gather(futures, errors, direct=False)
+        return found
 
     def was_lost(self, future: Future) -> bool:
         """Return whether a task has failed because all its workers were lost, one after another."""
@@ -252,7 +270,7 @@ class ClusterWatch:
             raise ConnectionError(f"{self._scheduler}: the connection is lost; {ENDING}") from error
 
     def _check_workers(self, workers: Mapping[str, Any], now: float) -> None:
-        """Log a warning if there are no workers. Raises ConnectionError if our own are not replaced in time."""
+        """Log a warning if there are no workers. Raises ConnectionError if our own workers are not replaced in time."""
         if workers:
             self._peopled = now
             return

@@ -34,7 +34,14 @@ from distributed.utils import silence_logging_cmgr
 from streamsvm.data.rows.source import RowSource
 from streamsvm.data.sources.dask_collections import describe_lack
 from streamsvm.engines.cluster.task import Load, require_data
-from streamsvm.engines.cluster.watch import GIVEN_UP_SECONDS, MOST_TRIES, ClusterWatch, LocalWorkers
+from streamsvm.engines.cluster.watch import (
+    GIVEN_UP_SECONDS,
+    IS_REACHED,
+    MOST_TRIES,
+    ClusterWatch,
+    LocalWorkers,
+    ask_within,
+)
 from streamsvm.numeric.compilation import Arithmetic, describe_arithmetic
 from streamsvm.system import deadline
 from streamsvm.system.errors import InputError, say_count
@@ -52,10 +59,12 @@ def dask_setup(worker: Any) -> None:
 
 
 LOGGER = logging.getLogger("streamsvm")
-ANSWER_SECONDS = 10  # until a silent scheduler is given up
-FIRST_WORKER_SECONDS = 60.0  # until a cluster without workers is given up; imports take a while
+ANSWER_SECONDS = 10  # seconds until a silent scheduler is given up
+REACH_SECONDS = 3.0  # seconds until a worker counts as unreachable from this process
+CHECK_ADDRESS = "check the address, and that the scheduler is running"
+FIRST_WORKER_SECONDS = 60.0  # seconds until a cluster without workers is given up; imports take a while
 
-PAUSE_SECONDS = 0.5  # between two checks whether a worker has joined
+PAUSE_SECONDS = 0.5  # seconds between two checks whether a worker has joined
 
 # For its web pages, which are off, Dask profiles the threads of workers, event loops and processes. With two idle
 # workers this takes a fifteenth of a core.
@@ -71,7 +80,11 @@ BASE_DESCRIPTORS, DESCRIPTORS_PER_WORKER = 64, 16
 
 @dataclass(frozen=True)
 class ReadyWorker:
-    """A worker whose kernels are loaded: its memory, threads, memory limit (0: none), and arithmetic."""
+    """A worker whose kernels are loaded.
+
+    address: its address. resident_bytes: its resident memory. threads: its number of threads. limit_bytes: its memory
+    limit, or 0 for no limit. arithmetic: its processor and libraries (numeric.compilation).
+    """
 
     address: str
     resident_bytes: int
@@ -85,9 +98,10 @@ async def prepare_worker(
 ) -> ReadyWorker:
     """Load the kernels in a worker, so that its memory can be projected, and open the dataset of the source.
 
+    name: the name of this work for `system.deadline.end`.
+
     A thread loads the kernels, because their first compilation takes minutes on a busy machine. If it blocked the event
-    loop, the worker would send no heartbeat, and the scheduler would give it up. name: the name of this work for
-    `system.deadline.end`.
+    loop, the worker would send no heartbeat, and the scheduler would give it up.
     """
     await asyncio.to_thread(load)
     with deadline.held(lambda: name in deadline.ENDED):
@@ -118,6 +132,7 @@ def prepare_workers(client: Client, load: Load, source: RowSource | None = None)
                 LOGGER.warning("%s; waiting for others", lost)
                 _await_workers(watch)
             if ready := _prepare(watch, load, source):
+                IS_REACHED[client] = _can_reach(watch)
                 return ready
     finally:
         demand.release()
@@ -153,10 +168,31 @@ def _prepare(watch: ClusterWatch, load: Load, source: RowSource | None) -> list[
     return ready
 
 
+def _can_reach(watch: ClusterWatch) -> bool:
+    """Return whether this process can connect to the workers of every host.
+
+    It then fetches results from the workers. Otherwise results travel through the scheduler, which takes several times
+    as long and holds them in memory.
+    """
+    hosts = {about["host"]: address for address, about in watch.describe_workers().items()}
+    security = watch.client.security.get_connection_args("client")
+
+    async def connect_all() -> None:
+        for comm in await asyncio.gather(*(open_comm(one, REACH_SECONDS, **security) for one in hosts.values())):
+            comm.abort()
+
+    try:
+        ask_within(watch.client, connect_all, 2 * REACH_SECONDS)
+    except (TimeoutError, OSError):
+        return False
+    return True
+
+
 def _await_workers(watch: ClusterWatch, most_seconds: float = math.inf) -> None:
     """Wait for the first worker. A cluster that grows on demand, or wakes from sleep, has none at first.
 
-    Raises InputError after `most_seconds`, and ConnectionError if the scheduler or all our own workers are lost.
+    Raises InputError after `most_seconds`. Raises ConnectionError if the scheduler is lost, or if all workers that we
+    started are lost.
     """
     began = time.monotonic()
     while not watch.describe_workers():
@@ -232,7 +268,7 @@ def _check_descriptors(n_workers: int) -> None:
 
 @contextmanager
 def _interrupts_blocked() -> Iterator[None]:
-    """Block Ctrl-C for child processes: the terminal sends it to them as well, but the driver should end them."""
+    """Block Ctrl-C for child processes. The terminal sends it to them as well, but the driver should end them."""
     resource_tracker.ensure_running()  # a later start would lift the block (until Python 3.12)
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
@@ -248,7 +284,7 @@ def connect(address: str) -> Iterator[Client]:
     try:
         client = Client(address, timeout=ANSWER_SECONDS)
     except OSError as error:
-        raise InputError(f"scheduler {address}: {error}") from error
+        raise InputError(f"scheduler {address}: {error}; {CHECK_ADDRESS}") from error
     with silence_logging_cmgr("CRITICAL"), client:  # errors are raised here, too
         yield client
 
@@ -264,13 +300,13 @@ def _check_scheduler(address: str) -> None:
         with ThreadPoolExecutor(1) as thread, waiting():  # the caller's thread may already run an event loop
             role = thread.submit(asyncio.run, _ask_role(address)).result()
     except TimeoutError as error:
-        raise InputError(f"scheduler {address}: no answer in {ANSWER_SECONDS} s") from error
+        raise InputError(f"scheduler {address}: no answer in {ANSWER_SECONDS} s; {CHECK_ADDRESS}") from error
     except (OSError, ValueError, TypeError) as error:  # TypeError: a tls:// address without TLS in Dask's configuration
-        raise InputError(f"scheduler {address}: {error}") from error
+        raise InputError(f"scheduler {address}: {error}; {CHECK_ADDRESS}") from error
     except Exception as error:  # Dask fails in many ways on the bytes of another program
-        raise InputError(f"scheduler {address}: a program other than Dask answers there") from error
+        raise InputError(f"scheduler {address}: a program other than Dask answers there; {CHECK_ADDRESS}") from error
     if role != "Scheduler":
-        raise InputError(f"scheduler {address}: a {role.lower()} answers there, not a scheduler")
+        raise InputError(f"scheduler {address}: a {role.lower()} answers there, not a scheduler; {CHECK_ADDRESS}")
 
 
 async def _ask_role(address: str) -> str:

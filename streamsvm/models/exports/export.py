@@ -80,8 +80,8 @@ LABELS = np.iinfo(np.int32)  # LIBLINEAR and LIBSVM read labels as 32-bit intege
 class Exported:
     """The contents of the file of an exported model.
 
-    parts: text or bytes, generated while they are written. notes: sentences about differences from the model and about
-    omissions.
+    parts: the contents as text or bytes, generated while they are written. notes: sentences about differences from the
+    model and about omissions.
     """
 
     parts: Iterator[str] | Iterator[bytes]

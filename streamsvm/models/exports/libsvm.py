@@ -1,12 +1,12 @@
 """Model files of LIBLINEAR and of LIBSVM, written and read.
 
-LIBLINEAR: the lines before `w` name the solver, the labels and the numbers of classes and features. Each line after it
-has the weights of one feature, one for each class if there are more than two. If `bias` is at least 0, one more line
-has the weights of a feature that has this value in all rows; `export` writes the value 1. A score above 0 is for the
-first label.
+LIBLINEAR: the lines before `w` name the solver, the labels and the numbers of classes and features. Each line after `w`
+has the weights of one feature: one weight, or one for each class if there are more than two. If `bias` is at least 0,
+one more line has the weights of a feature that has this value in all rows; `export` writes the value 1. A score above 0
+is for the first label.
 
-LIBSVM: the lines before `SV` name the type, the kernel, the labels and rho. Each line after it has the coefficients and
-the items of a support vector. LIBSVM decides between pairs of classes: a score above 0 is for the first class of a
+LIBSVM: the lines before `SV` name the type, the kernel, the labels and rho. Each line after `SV` has the coefficients
+and the items of a support vector. LIBSVM decides between pairs of classes: a score above 0 is for the first class of a
 pair, and row r of the coefficients of a support vector belongs to the r-th of the other classes (numeric.labels).
 Models of all pairs already have this layout. For K scores f_k = sum_j c_kj k(x, z_j) + b_k, one for each class, the
 pair (k, l) gets the score
@@ -60,8 +60,9 @@ TIES = (
 class Machine:
     """A model in LIBSVM's layout.
 
-    vectors, order: row order[j] of `vectors` is support vector j, for m support vectors. coefs: (K - 1, m). bias: one
-    for each pair of classes. n_support: the number of support vectors of each class; None if there are no classes.
+    vectors, order: the rows, and an order such that row order[j] of `vectors` is the support vector j of m. coefs (K -
+    1, m): the coefficients of the support vectors. bias: the bias of each pair of classes. n_support: the number of
+    support vectors of each class; None if there are no classes.
     """
 
     kernel: Kernel
@@ -118,7 +119,7 @@ def _lay_out(model: Model, has_labels: bool) -> Machine:
 
 
 def _pair_up(kernel: Kernel, vectors: Matrix, coefs: F64, bias: F64) -> Machine:
-    """Return the machine whose score of a pair is the score of the first class minus that of the second."""
+    """Return the machine in which the score of a pair is the score of the first class minus the score of the second."""
     K = len(coefs)
     kept = [np.flatnonzero(own) for own in coefs]
     blocks = [np.where(np.arange(K - 1) >= k, 1.0, -1.0)[:, None] * coefs[k, kept[k]] for k in range(K)]
@@ -129,7 +130,7 @@ def _pair_up(kernel: Kernel, vectors: Matrix, coefs: F64, bias: F64) -> Machine:
 def _read_sigmoid(model: Model) -> tuple[float, float] | None:
     """Return A and B of P(first label | f) = 1 / (1 + exp(A f + B)); None if the probabilities have another form.
 
-    The logistic loss has A = -1, and a temperature of two classes, whose scores are -f and f, has A = -2 beta.
+    For the logistic loss, A = -1. For a temperature of two classes, which have the scores -f and f, A = -2 beta.
     """
     if model.score_shape or not model.problem.predicts_labels:
         return None
@@ -145,7 +146,7 @@ def _read_sigmoid(model: Model) -> tuple[float, float] | None:
 
 
 def _name_vectors(model: Model, machine: Machine) -> Iterator[str]:
-    """Yield the items of each support vector; for a precomputed kernel, its row number in the kernel matrix."""
+    """Yield the items of each support vector or, for a precomputed kernel, its row number in the kernel matrix."""
     for i in machine.order.tolist():
         if isinstance(model, KernelModel) and model.is_of_known_values:
             assert model.support is not None

@@ -46,7 +46,10 @@ class Graph:
         return name
 
     def add(self, operator: str, *inputs: Any, output: str | None = None, **attributes: Any) -> str:
-        """Add an operator, and return the name of its output. inputs: names, or the values of new constants."""
+        """Add an operator, and return the name of its output.
+
+        inputs: the names of inputs, or the values of new constants.
+        """
         from onnx import helper
 
         names = [each if isinstance(each, str) else self.hold(each) for each in inputs]
@@ -65,7 +68,7 @@ def write_onnx(model: Model) -> Exported:
     except ModuleNotFoundError:
         raise InputError("--to onnx needs the package onnx: pip install 'streamsvm[onnx]'") from None
     if isinstance(model, KernelModel) and model.is_of_known_values:
-        raise InputError("the rows of a precomputed kernel matrix are not features; choose --to libsvm or --to json")
+        raise InputError("an ONNX file cannot hold a model with a precomputed kernel; choose --to libsvm or --to json")
     if _count_bytes(model) > MOST_BYTES:
         raise InputError("the weights or support vectors are too large for an ONNX file; choose another format")
     number = onnx.TensorProto.DOUBLE
@@ -108,7 +111,7 @@ def _add_scores(graph: Graph, model: Model) -> None:
 
 
 def _add_kernel(graph: Graph, kernel: Kernel, rows: str, Z: F64) -> str:
-    """Add the kernel values of the rows with the rows of Z; return their name."""
+    """Add nodes that compute the kernel values of the rows and of Z; return the name of their output."""
     if kernel.name == "linear":
         return graph.add("MatMul", rows, Z.T)
     if kernel.name == "rbf":
@@ -120,7 +123,10 @@ def _add_kernel(graph: Graph, kernel: Kernel, rows: str, Z: F64) -> str:
 
 
 def _add_votes(graph: Graph, n_classes: int) -> None:
-    """Add the votes for each class plus, to break ties, s / (3 (|s| + 1)) for the sum s of its scores."""
+    """Add the votes for each class.
+
+    To break ties, s / (3 (|s| + 1)) is added, where s is the sum of the class's scores.
+    """
     first, second = (np.eye(n_classes)[[pair[side] for pair in list_pairs(n_classes)]] for side in (0, 1))
     is_first = graph.add("Cast", graph.add("GreaterOrEqual", "pairs", 0.0), to=11)
     votes = graph.add("Add", graph.add("MatMul", is_first, first - second), second.sum(axis=0))

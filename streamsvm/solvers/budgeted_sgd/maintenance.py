@@ -67,10 +67,11 @@ PROJECTION_RIDGE = 1e-9  # in units of the mean diagonal; equal support vectors 
 class BudgetState(NamedTuple):
     """A model, whose support vectors are in the first counts[VECTORS] slots. Checkpoints store the fields by name.
 
-    vectors: (d, slots), one line per feature, so that products with a row read contiguous memory, and only the lines of
-    the row's own features. squares: (slots,), |z_j|^2. alpha: (slots,), coefficients in units of the scale.
+    vectors: (d, slots), the support vectors, one line per feature, so that products with a row read contiguous memory,
+    and only the lines of the row's own features. squares: (slots,), |z_j|^2. alpha: (slots,), coefficients in units of
+    the scale.
     counts: (4,), the numbers of support vectors, of steps t, of rows that violated their margin, and of maintenances.
-    totals: (4,), b; the sum of |Delta|^2, each at the scale of its own step; the sum of |E_t| = lambda (t0 + t)
+    totals: (4,): b; the sum of |Delta|^2, each at the scale of its own step; the sum of |E_t| = lambda (t0 + t)
     |Delta|, which is t times the average gradient error; and the scale, which is 0 before the first step and shrinks
     with every later one.
     """
@@ -83,8 +84,9 @@ class BudgetState(NamedTuple):
 
 
 class BudgetRules(NamedTuple):
-    """How a model is trained; see `make_rules`. kernel: a position in KERNELS; maintenance: one of the codes above.
+    """The rules by which a model is trained; see `make_rules`.
 
+    kernel: a position in KERNELS. maintenance: one of the codes MERGE to REMOVAL.
     period: n, the number of rows of an epoch, in which the rate falls to 0; or 0 for the rate of Pegasos.
     replicas: the number of models among which the rows are divided.
     is_regression, tube: whether rows have targets, and epsilon, the half-width of the tube around them. is_squared:
@@ -113,7 +115,7 @@ class Pack(NamedTuple):
     """A few rows that are learned together, stored both by row and by feature.
 
     values, features: the items of all rows; those of row i are at starts[i]:starts[i + 1]. squares: |x_i|^2.
-    used: the features that occur in any row; tile: (used, rows), where tile[p, i] is feature used[p] of row i.
+    used: the features that occur in any row. tile: (used, rows), where tile[p, i] is feature used[p] of row i.
     """
 
     values: F32
@@ -139,7 +141,7 @@ def read_model(state: BudgetState) -> tuple[F32, F64, float]:
 
 
 def pack_models(models: list[BudgetState]) -> npt.NDArray[np.void]:
-    """Return the models as records (R,) with a field for each array of BudgetState."""
+    """Return the models as records (R,). Each record has a field for each array of BudgetState."""
     fields: list[Any] = [(name, part.dtype, part.shape) for name, part in models[0]._asdict().items()]
     records = np.zeros(len(models), np.dtype(fields))
     for k, model in enumerate(models):
@@ -259,10 +261,11 @@ def build_table() -> F32:
 
 @register_jitable(error_model="numpy", fastmath={"contract"})
 def rate_partners(table: F32, own: float, alpha: F64, separations: F32, degradations: F64) -> None:
-    """Set degradations_j to the |Delta|^2 of merging a term with the coefficient `own` with partner j.
+    """Set degradations_j to the |Delta|^2 of merging partner j with a term whose coefficient is `own`.
 
-    alpha, separations, degradations: (n,). Values are interpolated in the table of `build_table`. The error is at most
-    4e-6 times the square of the smaller coefficient, and so at most 1e-6 (|own| + |alpha_j|)^2.
+    alpha, separations, degradations: (n,), the coefficients, separations and results of the partners. Values are
+    interpolated in the table of `build_table`. The error is at most 4e-6 times the square of the smaller coefficient,
+    and so at most 1e-6 (|own| + |alpha_j|)^2.
     """
     last_root, last_ratio = table.shape[0] - 2, table.shape[1] - 2
     per_root, per_ratio = np.float32((last_root + 1) / ROOT_END), np.float32(last_ratio + 1)
@@ -385,7 +388,10 @@ def _drop(state: BudgetState, slot: int, K: F32) -> None:
 
 @register_jitable
 def _find_least(values: F32 | F64, count: int) -> I64:
-    """Return the positions of the `count` smallest values, ascending, ties by position. Overwrites `values`."""
+    """Return the positions of the `count` smallest values in ascending order; ties are ordered by position.
+
+    The function overwrites `values`.
+    """
     found = np.empty(count, np.int64)
     for k in range(count):
         at = 0
@@ -425,7 +431,7 @@ def _compute_separations(state: BudgetState, gamma: float, slot: int) -> F32:
 
 @register_jitable
 def _choose_group(state: BudgetState, rules: BudgetRules, table: F32) -> I64:
-    """Return the slots to merge: the smallest |alpha|, its best partner, and the pair's M - 2 best partners."""
+    """Return the slots to merge: that of the smallest |alpha|, its best partner, and the pair's M - 2 best partners."""
     alpha = state.alpha[: state.counts[VECTORS]]
     group = np.empty(rules.merge, np.int64)
     group[0] = _find_least(np.abs(alpha), 1)[0]
@@ -534,9 +540,9 @@ def _remove(state: BudgetState, rules: BudgetRules, K: F32) -> float:
 def keep_budget(state: BudgetState, rules: BudgetRules, table: F32, K: F32) -> int:
     """Remove M - 1 support vectors by one maintenance; return the slot of the merged vector, or -1 if there is none.
 
-    table: the result of `choose_table`; its number of dimensions decides at compile time between merging and removal.
-    K (rows, slots): kernel values of rows with the support vectors. If a vector moves to another slot, so does its
-    column.
+    table: the result of `choose_table`. At compile time, its number of dimensions decides between merging and removal.
+    K (rows, slots): kernel values of rows with the support vectors. If a vector moves to another slot, its column of K
+    moves too.
     """
     if table.ndim == 2:
         slot, loss = _merge(state, rules, table, K)

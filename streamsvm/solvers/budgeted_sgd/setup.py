@@ -29,7 +29,7 @@ NOT_TOLD = ("threads", "epochs", "seed", "tube", "is_squared", "numbers", "bias_
 BUFFER_BYTES = 32 << 20
 MOST_CHUNKS = 8  # the maximum number of chunks in a buffer; the minimum is two, even if they exceed BUFFER_BYTES
 SAMPLE_CHUNKS = 4  # the objective is estimated on a sample of rows from this many chunks
-ROW_VECTORS = 8  # 8-byte numbers per row of a buffer: labels, costs, order
+ROW_VECTORS = 8  # 8-byte numbers per row of a buffer: labels, costs, and the order of rows
 STATE_COPIES = 6  # copies of each replica's model in the driver: states, carries, a checkpoint, the model itself
 LARGEST_RECORD = (1 << 31) - (1 << 20)  # NumPy's limit for a record; checkpoints store a model as one
 TABLE_BYTES = 16 << 20  # the tables of merging, and small objects
@@ -170,7 +170,7 @@ def make_stream(chunk: RowSource, options: TrainOptions, expected_rows: int | No
 
 
 def count_state_bytes(settings: solver.BudgetedSGD) -> int:
-    """Return the bytes of a replica's model: 4 per value of a vector, and another 16 per vector."""
+    """Return the bytes of a replica's model: 4 bytes per value of a vector, and 16 more bytes per vector."""
     return (4 * settings.n_features + 16) * (settings.replica_budget + LANES)
 
 

@@ -152,8 +152,8 @@ def make_rules(
     """Return the rules by which a model is trained; raise InputError if they are incompatible.
 
     budget: B, the maximum number of support vectors. merge: M, 2 <= M <= B + 1, the number of vectors merged into one;
-    projection and removal remove M - 1 vectors at once. regularisation: lambda = 1 / (n C). more: further fields of
-    BudgetRules.
+    projection and removal remove M - 1 vectors at once. maintenance: the way to restore the budget. regularisation:
+    lambda = 1 / (n C). more: further fields of BudgetRules.
     """
     if maintenance not in MAINTENANCES:
         raise InputError(f"maintenance is {maintenance!r}: choose from {', '.join(MAINTENANCES)}")
@@ -165,7 +165,9 @@ def make_rules(
             "choose maintenance=projection or maintenance=removal"
         )
     if not (regularisation > 0 and math.isfinite(regularisation)):
-        raise InputError(f"regularisation, 1 / (n C), is {regularisation}: it must be positive and finite")
+        raise InputError(
+            f"regularisation, 1 / (n C), is {regularisation}: it must be positive and finite; choose another C"
+        )
     values = KERNELS.index(kernel.name), float(kernel.gamma), float(kernel.coef0), kernel.degree
     return BudgetRules(*values, budget, merge, MAINTENANCES.index(maintenance), float(regularisation), **more)
 
@@ -213,7 +215,10 @@ def _find_own_value(rules: BudgetRules, square: float) -> float:
 def _find_slope(
     rules: BudgetRules, goal: float, score: float, cost: float, rate: float, bias_rate: float, square: float
 ) -> float:
-    """Return the factor of eta_t phi(x) in the step of a row: 0 if the row has no loss. goal: the label or target."""
+    """Return the factor of eta_t phi(x) in the step of a row: 0 if the row has no loss.
+
+    goal: the label or target. square: |x|^2.
+    """
     if not rules.is_regression:
         return cost * goal if goal * score < 1.0 else 0.0
     outside = abs(goal - score) - rules.tube
@@ -293,11 +298,12 @@ class BudgetedSGD:
     """Settings of a training.
 
     C: the cost of a row. class_weights: c_i of the classes coded 0 and 1, before sample weights.
-    n_rows: n of lambda = 1 / (n C). n_chunks: chunks of the data; buffer_chunks: chunks of a buffer.
-    budget, merge, maintenance, free_bias: see `make_rules`. pack_rows: rows of a pack. threads: the threads with which
-    the driver estimates P.
-    tube: epsilon of a regression, or None for a classification; is_squared: whether the loss of a regression is
-    squared; numbers: the target of each label code, empty if the rows have targets. bias_start, bias_unit: b before the
+    n_rows: n of lambda = 1 / (n C). n_chunks: the number of chunks of the data. buffer_chunks: the number of chunks of
+    a buffer.
+    budget, merge, maintenance, free_bias: see `make_rules`. pack_rows: the number of rows of a pack. threads: the
+    number of threads with which the driver estimates P.
+    tube: epsilon of a regression, or None for a classification. is_squared: whether the loss of a regression is
+    squared. numbers: the target of each label code, empty if the rows have targets. bias_start, bias_unit: b before the
     first step, and the unit of its steps (`solver.aim_bias`).
     """
 
@@ -380,11 +386,10 @@ def average_models(states: Sequence[BudgetState], rules: BudgetRules) -> BudgetS
 
 @dataclass
 class State:
-    """All that changes during a training. Checkpoints store the fields by name.
+    """All variables of a training. Checkpoints store the fields by name.
 
-    models: (R,), records with a field for each array of BudgetState. epoch: the number of the current epoch, which is
-    the number of completed epochs. buffer: the number of the next buffer in this epoch.
-    objective: the estimate of P.
+    models: (R,), records with a field for each array of BudgetState. epoch: the number of completed epochs, and so the
+    number of the current one. buffer: the number of the next buffer in this epoch. objective: the estimate of P.
     """
 
     models: npt.NDArray[np.void]
@@ -434,7 +439,7 @@ def solve(settings: BudgetedSGD, sample: I64, state: State) -> Requests:
 
 
 def aim_bias(settings: BudgetedSGD, sample: Rows) -> BudgetedSGD:
-    """Return the settings with bias_start and bias_unit for a regression with a free b; change nothing otherwise.
+    """Return the settings with bias_start and bias_unit for a regression with a free b. Other settings stay the same.
 
     bias_start is the median of the targets of a sample, and bias_unit is their mean distance from the median. With the
     squared loss, bias_unit is 1, since the slopes of this loss already have the unit of the targets.
@@ -551,9 +556,9 @@ def read_vectors(settings: BudgetedSGD, model: BudgetState) -> tuple[Matrix, F64
 def describe_model(model: BudgetState) -> dict[str, float]:
     """Return the entries of the history.
 
-    rows: rows learned. violations: rows that violated their margin. maintenances: the number of budget maintenances.
-    degradation: the mean |Delta|^2 of a maintenance. gradient_error: the mean of |E_t| = |Delta_t| / eta_t over the
-    steps, which is the average gradient error of Theorem 1 of Wang et al. 2012.
+    rows: the number of rows learned. violations: the number of rows that violated their margin. maintenances: the
+    number of budget maintenances. degradation: the mean |Delta|^2 of a maintenance. gradient_error: the mean of |E_t| =
+    |Delta_t| / eta_t over the steps, which is the average gradient error of Theorem 1 of Wang et al. 2012.
     """
     counts, totals = model.counts, model.totals
     return {

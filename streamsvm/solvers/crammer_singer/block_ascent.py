@@ -65,8 +65,9 @@ def _visit(
 ) -> tuple[float, float, int]:
     """Visit the rows of `order`, and move the rows that stay in the ascent to the front of `order`.
 
-    Return the duality gap (each row's term is taken when the row is visited), the largest violation, and the number of
-    rows that stay. V (d+1, K) and share (n, K) change in place. limit: the largest violation of the last epoch.
+    Return the duality gap, the largest violation, and the number of rows that stay. Each row's term of the gap is
+    computed when the row is visited. V (d+1, K) and share (n, K) change in place. limit: the largest violation of the
+    last epoch.
     """
     gap, worst, n = 0.0, 0.0, 0
     lead, changes = np.empty(V.shape[1]), np.empty(V.shape[1])
@@ -95,7 +96,7 @@ def _visit(
 
 @njit(cache=True, nogil=True)
 def _find_leads(scores: F64, y: I32, share: F64, distances: F64, is_free: npt.NDArray[np.bool_]) -> None:
-    """Set, for each row, distances_i = largest minus second-largest v_ik, and is_free_i = whether row i is divided."""
+    """Set distances_i to the difference of the two largest v_ik of row i, and is_free_i to whether row i is divided."""
     for i in range(y.size):
         top, second, places = 0.0, -np.inf, (1 if share[i, y[i]] < 1.0 else 0)
         for k in range(scores.shape[1]):
@@ -162,7 +163,7 @@ def make_part(rows: Rows, class_costs: F64, bias_feature: float, share: F64) -> 
 
 @dataclass(frozen=True)
 class ClassAscent(block_ascent.BlockAscent):
-    """Settings of the solver; class_costs: C_i of the K classes."""
+    """Settings of block ascent for Crammer-Singer. class_costs (K,): C_i of the classes, before sample weights."""
 
     @property
     def n_classes(self) -> int:
@@ -182,7 +183,7 @@ class ClassAscent(block_ascent.BlockAscent):
         return np.ascontiguousarray(after.T).ravel()
 
     def start(self, n_features: int) -> State:
-        """Return the state before the first pass, with W = 0 and c = 0."""
+        """Return the state before the first pass, with W = 0 and all shares 0."""
         share = np.zeros((self.n_rows, self.n_classes))
         return block_ascent.begin(self, State.at_zero(self.n_classes * (n_features + 1)), share)
 
@@ -205,7 +206,7 @@ class ClassAscent(block_ascent.BlockAscent):
         return [dual, line_search.look_along(matrices, STEPS, np.empty(0), *shared), *of_rounding]
 
     def prove(self, state: block_ascent.State, start: F64, totals: Sequence[Any]) -> block_ascent.State:
-        """Return the state with the proved D and the best point of the line, given the totals of the scans."""
+        """Return the state with the D of its shares and the best point of the line, both proved by the totals."""
         dual, line, *others = totals
         ends = line_search.find_ends(start, state.master_w, self.n_classes)
         state = line_search.take_best(line_search.take_rounding(state, ends, others), ends, STEPS, line)
@@ -214,9 +215,10 @@ class ClassAscent(block_ascent.BlockAscent):
 
 @dataclass
 class State(block_ascent.State):
-    """All that changes in a training. Weights are flat, (K (d+1),).
+    """The state of a run. Weight vectors are flat, (K (d+1),): the weights of all classes, one class after another.
 
-    share: (n, K), c_ik, and s_i for k = y_i. proved: (n, K), the shares with which the lower bound was computed.
+    share (n, K): the shares of each row, c_ik for k != y_i and s_i for k = y_i. proved (n, K): the shares with which
+    the lower bound was computed.
     """
 
     share: F64 = grows("n", "k")
@@ -224,7 +226,7 @@ class State(block_ascent.State):
 
 
 def add_dual(totals: block_ascent.DualTotals, rows: Rows, class_costs: F64, bias_feature: float, share: F64) -> None:
-    """Add the terms of D of the rows with the shares (n, K); an s_i that rounding has raised above 1 counts as 1."""
+    """Add the rows' terms of D, given their shares (n, K). An s_i that rounding has raised above 1 counts as 1."""
     y, costs = rows.codes, read_costs(class_costs, rows)
     taken, own = split_shares(share, y)
     classes, places = np.nonzero(taken.T)

@@ -59,8 +59,8 @@ GAP_SHARE = 1e-9  # the gap of a solved working set, as a share of the sum of C_
 class Equations(NamedTuple):
     """The constants of a working set of q rows.
 
-    K (q, q): kernel values. C (q,): costs. own (classes, q): whether each class is the row's own. outside (classes, q):
-    F - [k = y_i] without the terms of the working set's multipliers.
+    K (q, q): kernel values. C (q,): costs. own (classes, q): whether a class is the row's own class. outside (classes,
+    q): F - [k = y_i] without the terms of the working set's multipliers.
     """
 
     K: F64
@@ -69,7 +69,7 @@ class Equations(NamedTuple):
     outside: F64
 
     def multiply(self, X: F64) -> F64:
-        """Return the multipliers alpha of X, (classes, q).
+        """Return the multipliers alpha at X, (classes, q).
 
         The multiplier of a row's own class is computed as a sum over the other classes: C - x could lose all digits.
         """
@@ -175,7 +175,7 @@ VAIN_JUMPS = 5  # a step ends after this many failed jumps, since only a pass or
 # A step ends after MOST_IDLE_ROUNDS rounds in which D rose by at most LEAST_ROUND_RISE of its rise in the step: further
 # changes would be rounding.
 MOST_IDLE_ROUNDS, LEAST_ROUND_RISE = 20, 1e-12
-SWEEP_TOL_SHARE = 0.1  # a working set is solved to this share of the violation that it had when it was chosen
+SWEEP_TOL_SHARE = 0.1  # a working set is solved to this share of the violation that it has when it is chosen
 LEAST_SHARE = 0.1  # a row is visited if its violation exceeds this share of the tolerance
 OUT_OF_RANGE = "kernel values are beyond the range of floating-point numbers: scale the features to about 1"
 BLOCK_COLUMNS = 256  # kernel columns copied at once
@@ -208,7 +208,7 @@ def _give_all(lead: F64, y: int, share: F64, changes: F64) -> None:
 def visit_rows(K: Values, y: I32, costs: F64, share: F64, F: F64, order: I64, least: float) -> tuple[float, float]:
     """Visit the rows of `order` whose violation is above `least`; return the largest violation, and the rise of D.
 
-    K: (q, q). y, costs: (q,). share (q, K) and F (K, q) change in place.
+    K (q, q): kernel values. y, costs (q,): classes and costs. share (q, K) and F (K, q) change in place.
     """
     worst, rise = 0.0, 0.0
     lead, changes = np.empty(share.shape[1]), np.empty(share.shape[1])
@@ -219,7 +219,7 @@ def visit_rows(K: Values, y: I32, costs: F64, share: F64, F: F64, order: I64, le
             continue
         worst, size = max(worst, violation), costs[i] * K[i, i]
         if size > 0.0:
-            if size < TINY_SIZE:  # only differences of v_k matter, and 1 + size would round size away
+            if size < TINY_SIZE:  # only differences of v_k matter, and 1 + size would round size to 0
                 lead -= np.max(lead)
             solve_row(lead, y[i], size, share[i], changes)
         else:
@@ -260,7 +260,11 @@ def judge(F: F64, y: I32, costs: F64, share: F64) -> tuple[float, F64, F64]:
 
 @dataclass
 class ActiveRows:
-    """m rows in memory: X (m, d), y and costs (m,), share (m, K), F (K, m), and rows (m,), the dataset row numbers."""
+    """m rows in memory.
+
+    X (m, d): features. y, costs (m,): class codes and costs. share (m, K): shares. F (K, m): kernel sums. rows (m,):
+    row numbers in the dataset.
+    """
 
     X: Matrix
     y: I32
@@ -289,8 +293,8 @@ class Rounds:
     """The settings of the rounds that improve an active set, the random generator, and the last working set.
 
     constant: s^2. size: the number of rows of a working set. damping: see decomposition.active_set.Rounds. gap: the
-    relative duality gap at which to stop if all rows are active, else None. previous: the last working set; K: its
-    kernel matrix, with the constant and the damping.
+    relative duality gap at which the rounds stop if all rows are active; else None. previous: the last working set. K:
+    the kernel matrix of the last working set, including the constant and the damping.
     """
 
     kernel: Kernel
@@ -305,7 +309,7 @@ class Rounds:
 
 
 def improve(active: ActiveRows, rounds: Rounds, cache: ColumnCache, tol: float) -> bool:
-    """Run rounds until the violation is at most tol or the gap is small enough; return whether this was reached."""
+    """Run rounds until the violation is at most tol or the gap is small enough; return whether they succeeded."""
     rise, idle, jumps, n_rows = 0.0, 0, 0, len(active.rows)
     most_jumps = VAIN_JUMPS if n_rows > rounds.size else 1
     limit = SAME_SET_ROUNDS if n_rows <= rounds.size else min(MOST_ROUNDS, BASE_ROUNDS + ROUNDS_PER_ROW * n_rows)
@@ -339,7 +343,7 @@ def _improve_working_set(
 ) -> tuple[float, bool]:
     """Improve the shares of the chosen rows.
 
-    Return the rise of D, and whether a jump was made that failed or that covered the whole active set.
+    Return the rise of D, and whether a jump (the interior-point method) failed, or covered the whole active set.
     """
     K = _form_kernel(active, rounds, cache, chosen)
     share, F, before = active.share[chosen], np.ascontiguousarray(active.F[:, chosen]), active.alpha[chosen]
@@ -372,7 +376,7 @@ def _jump(K: Values, y: I32, costs: F64, share: F64, F: F64, is_whole: bool) -> 
     """Run the interior-point method; return the new shares, their sums F and the rise of D.
 
     If the result is no better, return the old shares and sums, and 0. is_whole: whether the working set is the whole
-    active set. If so, results are compared by their gaps instead of D, since sweeps may have reached a higher D with a
+    active set. If so, results are compared by their gaps instead of D, since sweeps may have reached a higher D at a
     far larger P.
     """
     found = solve_by_interior_point(K, y, costs, share, F)

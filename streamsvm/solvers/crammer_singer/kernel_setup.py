@@ -25,8 +25,8 @@ from streamsvm.solvers.solver import Budget, Solver, TakeRows, describe_paramete
 from streamsvm.system.errors import InputError
 
 NOT_TOLD = ("threads", "pass_threads", "seed", "class_costs")
-ROW_VECTORS, CLASS_VECTORS = 16, 14  # 8-byte numbers per row: ROW_VECTORS + K CLASS_VECTORS
-ACTIVE_VECTORS, ACTIVE_CLASS_VECTORS = 8, 10  # further 8-byte numbers per active row, counted in the same way
+ROW_VECTORS, CLASS_VECTORS = 16, 14  # 8-byte numbers that the driver holds per row: ROW_VECTORS + K CLASS_VECTORS
+ACTIVE_VECTORS, ACTIVE_CLASS_VECTORS = 8, 10  # the same for each active row, in addition
 JUMP_TABLES = 5  # arrays of the interior-point method, each as large as K kernel matrices of a working set
 WORKING_ROWS = 2048  # smaller sets need more rounds: with 512 rows, letter (C = 10) takes three times as long
 
@@ -93,7 +93,7 @@ class ClassDecompositionSolver(Solver):
 
 
 def _count_held_bytes(n_classes: int) -> tuple[int, int]:
-    """Return the bytes that the driver holds for each row, and the further bytes for each active row.
+    """Return the bytes that the driver holds for each row, and the further bytes that it holds for each active row.
 
     The features of active rows are not included.
     """

@@ -78,11 +78,11 @@ class ClassDecomposition(ActiveRowSettings):
 
 @dataclass
 class State(ProvedState):
-    """All that changes during a training on n rows. Checkpoints store the fields by name.
+    """All variables of a training on n rows. Checkpoints store the fields by name.
 
     share (n, K): c_ik, and s_i for k = y_i (losses.classes). F (n, K): the sums F_ik, including the constant s^2.
-    errors (n,): for each row, a bound of the errors of its F_ik. y, costs (n,): set by the first pass. longest: the
-    largest |x_i|^2.
+    errors (n,): for each row, a bound of the errors of its F_ik. y, costs (n,): class codes and costs, known after the
+    first pass. longest: the largest |x_i|^2.
     """
 
     share: F64
@@ -240,7 +240,7 @@ def _solve_all(settings: ClassDecomposition, state: State, active: ActiveRows) -
 def _add_up(
     settings: ClassDecomposition, state: State, active: ActiveRows, expected: F64, sums: RowSums, shift: tuple[F64, F64]
 ) -> State:
-    """Return the state after a pass. expected (m, K): F of the active rows, computed with the active set's K."""
+    """Return the state after a pass. expected (m, K): F of the active rows, computed with their kernel matrix."""
     if state.passes == 0:
         y, weight = sums.y, sums.sample_weight
         assert y is not None

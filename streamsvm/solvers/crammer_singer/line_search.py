@@ -29,10 +29,10 @@ from streamsvm.numeric.rows import F64, Rows
 from streamsvm.passes import All, Requests, Scan, Step
 from streamsvm.solvers.cutting_plane import cuts
 from streamsvm.solvers.cutting_plane.line_search import CutTotals, LineState
-from streamsvm.solvers.cutting_plane.master import minimise_master
+from streamsvm.solvers.cutting_plane.master import take_cuts
 
 AROUND = 2.0 ** (np.arange(-8, 9) / 2)  # the steps along a line, as multiples of the last step taken
-CUTS_AT = np.array([0.5, 1.0, 2.0])  # the same for the steps with cuts; another cut is at the end of the line
+CUTS_AT = np.array([0.5, 1.0, 2.0])  # the same for cuts; one more cut is made at the end of the line
 
 
 def look_for_rounding(state: cuts.CutState, ends: F64, class_costs: F64, bias_feature: float, tol: float) -> list[Scan]:
@@ -132,7 +132,7 @@ class LineSearch(cuts.CutSettings):
 
 @dataclass
 class State(LineState):
-    """All that changes in a training. Vectors are flat weight matrices, (K (d+1),). A cut counts a row at most once."""
+    """The state of a run. Vectors are flat weight matrices, (K (d+1),). A cut counts a row at most once (`repeats`)."""
 
     repeats: ClassVar[float] = 1.0
 
@@ -149,8 +149,7 @@ def solve(settings: LineSearch, state: State) -> Requests:
         found, *others = yield All([look, *of_rounding])
         state = take_best(take_rounding(state, ends, others), ends, steps, found)
         new = cuts.RowSums(found.gradients.reshape(len(cut_steps), -1), found.costs, found.costs)
-        state = cuts.add_cuts(state, new, settings.most_cuts(new.vectors.shape[1]))
-        state = cuts.count_pass(minimise_master(state, settings.tol), before, 1)
+        state = take_cuts(state, before, new, settings.max_cuts, settings.tol)
         yield Step(state, state.progress, cuts.find_status(state, settings.tol))
 
 

@@ -62,7 +62,7 @@ class ClassLineSearch(ClassModel, Solver):
         return State.at_zero(self.width)
 
     def warm_start(self, before: State, factor: float) -> State:
-        """Return the initial state with the cuts of `before`, rescaled to costs that are `factor` times as large."""
+        """Return the initial state for costs `factor` times larger, with the cuts of the state `before`."""
         return replace(scale_costs(before, factor, self.parameters.tol), step=1.0)
 
     def solve(self, state: State) -> Requests:
@@ -73,12 +73,8 @@ class ClassLineSearch(ClassModel, Solver):
         """Return the memory that the cuts and the sums of a pass take."""
         width, exact = self.width, exact_bytes(self.width)
         points, cuts = len(line_search.AROUND) + 1, len(line_search.CUTS_AT) + 1
-        return MemoryNeed(
-            driver_bytes=self.parameters.driver_bytes(width),
-            turn_bytes=self.parameters.turn_bytes(width),
-            totals_bytes=8 * (points + cuts * (width + 1)) + 2 * exact,
-            shared_bytes=16 * width + exact,
-        )
+        totals_bytes = 8 * (points + cuts * (width + 1)) + 2 * exact
+        return self.parameters.need_memory(width, totals_bytes, 16 * width + exact)
 
 
 class ClassAscentSolver(ClassModel, BlockAscentSolver):

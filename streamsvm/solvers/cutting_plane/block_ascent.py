@@ -55,7 +55,7 @@ ASCENT_SHARE_IN_MEMORY = 0.9  # the ascent stops at this share of the requested 
 LESS = 0.5  # after each pass, the gap at which the ascent stops is multiplied by this factor
 FEW_SHARE = 0.5  # the interior-point method stops at this share of the requested gap
 NEWTON_SHARE = 0.8  # Newton's method stops at this share of the requested gap, and the pass then proves the gap
-NEWTON_FEATURES = 400  # with more features, Newton's matrices cost more than further epochs
+NEWTON_FEATURES = 1000  # with more features, Newton's matrices take too much memory
 NEWTON_EPOCHS = 10.0  # Newton's method costs as much as this many epochs over all rows, plus its matrices
 CUBES = 0.5  # all matrix factorisations take as long as CUBES d^3 / (entries of all rows) epochs
 MOST_NUMBERS = 2e10  # the maximum number of entries that a step's epochs visit without Newton's method: seconds
@@ -76,11 +76,11 @@ FREE = 0.1  # factor on the distance from the margin of rows with 0 < c_i < 1: m
 
 @dataclass(frozen=True)
 class BlockAscent:
-    """Settings of the solver.
+    """Settings of block ascent.
 
-    class_costs (2,): C_i of the classes coded 0 and 1, before sample weights; resident_rows: the number of rows in
-    memory at once, including a block; chunk_starts (k+1,): the first row of each chunk, and the number of rows; tol:
-    the relative gap to reach; bias_feature: the value of the constant feature; seed: the seed of the random orders.
+    class_costs (2,): C_i of the classes coded 0 and 1, before sample weights. resident_rows: the number of rows in
+    memory at once, including a block. chunk_starts (k+1,): the first row of each chunk, and the number of rows. tol:
+    the relative gap to reach. bias_feature: the value of the constant feature. seed: the seed of the random orders.
     """
 
     class_costs: tuple[float, ...]
@@ -112,7 +112,7 @@ class BlockAscent:
     def ascend(
         self, parts: Sequence[AscentRows], w: F64, wanted: float, tol: float, epochs: int, seed: tuple[int, ...]
     ) -> F64:
-        """Improve the shares of the parts; see coordinate_ascent.ascend."""
+        """Improve the shares of the parts; see coordinate_ascent.ascend for the arguments and the result."""
         return ascend(parts, self.bias_feature, w, wanted, tol, epochs, seed).w
 
     def count_rows(self, chunks: Sequence[int]) -> int:
@@ -134,7 +134,7 @@ class BlockAscent:
         return begin(self, State.at_zero(n_features + 1), np.zeros(self.n_rows))
 
     def improve(self, state: State, rows: Rows) -> tuple[State, F64]:
-        """Improve the shares of all rows; return the state with their w, and the start of the line to this w."""
+        """Improve the shares of all rows; return the state with their w, and the point from which to search to it."""
         if state.passes >= ASCENT_PASSES and rows.n_rows <= small_qp.MOST_ROWS:
             if state.stuck < TRIES:
                 state = _improve_few(read_rows(self, rows), FEW_SHARE * self.tol, state)
@@ -164,10 +164,10 @@ class BlockAscent:
         dual = Scan(partial(start_dual, len(state.best_w)), add_dual, add, shared, (state.share,))
         points = cuts.choose_line_points(*ends) if cuts.is_noisy(state, self.tol) else None
         extra = cuts.look_for_rounding(state, points, class_costs, self.bias_feature)
-        return [dual, look_along(ends, LINE, class_costs, self.bias_feature, with_cuts=False), *extra]
+        return [dual, look_along(ends, LINE, class_costs, self.bias_feature, without=len(LINE) + 1), *extra]
 
     def prove(self, state: State, start: F64, totals: Sequence[Any]) -> State:
-        """Return the state with D of its shares and the best point of the line, proved by sums over all rows."""
+        """Return the state with the D of its shares and the best point of the line, both proved by the totals."""
         dual, segment, *others = totals
         state = cuts.take_magnitudes(state, others)
         ends = np.stack((start, state.master_w))
@@ -178,7 +178,11 @@ class BlockAscent:
 
 
 class Carry(NamedTuple):
-    """The data that a walk carries from block to block: the number of the next block, c, w, and the kept rows."""
+    """The carry of a walk from block to block.
+
+    block: the number of the next block. share (n,): c. w (d+1,): the weights. kept: the rows kept in memory. numbers:
+    the row numbers of the kept rows.
+    """
 
     block: int
     share: F64
@@ -223,9 +227,9 @@ def _keep_nearest(settings: BlockAscent, parts: list[AscentRows], numbers: list[
 
 
 def _find_distances(part: AscentRows, bias_feature: float, w: F64) -> F64:
-    """Return the distances from the margin, (n,).
+    """Return the distances of the rows from the margin, (n,).
 
-    Distances are reduced for rows whose share may move both ways, and infinite for rows without a cost.
+    The distance of a row whose share may move both ways is reduced. The distance of a row without a cost is infinite.
     """
     distances, is_free = part.find_distances(bias_feature, w)
     distances[is_free] *= FREE
@@ -267,8 +271,8 @@ class State(LineState):
 
     The state has no cuts, and master_w is the w of the shares c.
 
-    share (n,): c; proved (n,): the shares behind the lower bound; resident (r,): the numbers of the kept rows; epochs:
-    the maximum number of epochs of the ascent on a block in the next pass, or 0 if the ascent has given up; slow:
+    share (n,): c. proved (n,): the shares behind the lower bound. resident (r,): the numbers of the kept rows. epochs:
+    the maximum number of epochs of the ascent on a block in the next pass, or 0 if the ascent has given up. slow:
     whether the number of epochs has grown to MOST_EPOCHS, or many epochs over all rows in memory have not helped.
     """
 
@@ -286,7 +290,7 @@ S = TypeVar("S", bound=State)
 
 @dataclass
 class DualTotals(RowTotals):
-    """The sums of a dual point. gradient (d+1,): sum C_i c_i y_i x_i; cost: sum C_i c_i."""
+    """The sums of a dual point. gradient (d+1,): sum C_i c_i y_i x_i. cost: sum C_i c_i."""
 
     gradient: F64
     cost: float = 0.0
@@ -309,7 +313,7 @@ def count_terms(settings: BlockAscent) -> float:
 
 
 def warm_state(settings: BlockAscent, before: S, factor: float) -> S:
-    """Return the warm start, given the last state of the same problem with costs `factor` times smaller."""
+    """Return the initial state for costs `factor` times larger, given the last state `before` of the same problem."""
     first = begin(settings, type(before).at_zero(len(before.best_w)), np.zeros(before.share.shape))
     return replace(first, share=before.share, master_w=factor * before.master_w, resident=before.resident)
 
@@ -355,12 +359,12 @@ def _count_epochs(settings: BlockAscent, state: State, before: State) -> State:
 
 
 def start_dual(width: int) -> DualTotals:
-    """Return zero totals."""
+    """Return the totals of no rows."""
     return DualTotals(np.zeros(width))
 
 
 def add_dual(totals: DualTotals, rows: Rows, class_costs: F64, bias_feature: float, share: F64) -> None:
-    """Add the terms of rows, given their shares."""
+    """Add the rows' terms of D, given their shares c_i, (n,)."""
     y, costs = read_labels(class_costs, rows.y, rows.sample_weight)
     used = np.flatnonzero(costs * share > 0.0)
     add_combination(totals.gradient, rows.X, used, (y * costs * share)[used], bias_feature)

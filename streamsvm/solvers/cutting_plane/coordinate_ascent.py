@@ -83,11 +83,11 @@ def _draw(order: I64, draws: U32, k: int) -> int:
 def _visit(
     values: F32, indices: I32, indptr: I64, own: F64, order: I64, draws: U32, w: F64, bias_feature: float, limit: float
 ) -> tuple[float, float, float, int]:
-    """Visit the rows of `order` in random order, and move the rows that remain active to its front.
+    """Visit the rows of `order` in random order, and move the rows that remain active to the front of `order`.
 
     Return the duality gap, the change of sum C_i c_i, the largest violation, and the number of rows that remain active.
-    Each term of the gap is computed with the w at the time of the row's visit. w (d+1,) and the shares in `own` change
-    in place. draws (n,): random numbers; limit: the largest violation of the previous epoch.
+    Each row's term of the gap is computed with the w at the time of its visit. w (d+1,) and the shares in `own` change
+    in place. draws (n,): random numbers. limit: the largest violation of the previous epoch.
     """
     gap, gained, worst, n = 0.0, 0.0, 0.0, 0
     for k in range(-2 * AHEAD, order.size):
@@ -121,7 +121,11 @@ def _visit(
 
 
 class Visit(NamedTuple):
-    """The result of a visit of rows: see `_visit`."""
+    """The results of a visit of rows, as `_visit` returns them.
+
+    gap: the duality gap. gained: the change of sum C_i c_i. worst: the largest violation. n_left: the number of rows
+    that remain active.
+    """
 
     gap: float
     gained: float
@@ -215,8 +219,8 @@ def make_part(rows: Rows, class_costs: F64, bias_feature: float, share: F64) -> 
 class Ascent(NamedTuple):
     """The result of an ascent.
 
-    w: the weight vector of the shares; mean: the mean of w over the last epochs, which has a lower P; is_enough:
-    whether the gap is small enough; epochs: the number of epochs.
+    w: the weight vector of the shares. mean: the mean of w over the last epochs, which has a lower P. is_enough:
+    whether the gap is small enough. epochs: the number of epochs.
     """
 
     w: F64
@@ -239,10 +243,10 @@ def ascend(
     """Improve the shares of the rows in all parts, with the shares of all other rows fixed.
 
     The ascent ends when these rows' part of the duality gap is at most `wanted` or, if no other row has a share, at
-    most tol * D. It also ends after `epochs` epochs, or when the further epochs are expected to take more visits of
-    rows than `patience` epochs over all rows would. w (d+1,): weights with the weight of the constant feature last, or
-    weights of another shape that the parts accept; tries_all: whether shrunk rows must be visited again before the gap
-    counts as small enough.
+    most tol * D. It also ends after `epochs` epochs, or when the remaining epochs are expected to visit more rows than
+    `patience` epochs over all rows would. w (d+1,): weights with the weight of the constant feature last, or weights of
+    another shape that the parts accept. tries_all: whether shrunk rows must be visited again before the gap counts as
+    small enough.
     """
     w, mean, rng, limit = w.copy(), w.copy(), np.random.default_rng(seed), np.inf
     whole = [len(part.order) for part in parts]

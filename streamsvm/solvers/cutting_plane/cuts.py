@@ -30,12 +30,10 @@ from streamsvm.losses.hinge import FINE_STEPS
 from streamsvm.numeric.labels import read_labels
 from streamsvm.numeric.rounding import add_row_magnitudes, bound_rounding
 from streamsvm.numeric.rows import F64, I64, Rows
-from streamsvm.passes import MemoryNeed, RowTotals, Scan, TriedBounds, axes, count_additions, grows
+from streamsvm.passes import MemoryNeed, RowTotals, Scan, TriedBounds, axes, count_additions, grows, has_progressed
 
 IDLE_STEPS = 40  # A cut that has been inactive for more steps than this is dropped.
 STUCK_STEPS = 30  # Rounding is the limit if neither P nor D has moved for this many steps.
-LEAST_FALL = 1e-3  # if all but this share of the gap is rounding, only steps that lower the gap by this share count
-LEAST_GAIN = 1e-8  # a smaller relative fall of P in a step is no progress if rounding hides the whole gap
 NOISE_SHARE = 0.1  # rounding of P below this share of the requested gap does not matter
 ON_THE_LINE = (0.0, 1 / 32, 1 / 4, 1.0)  # steps of the points on the line
 LONGER = (0.0, 2.0**-49, 2.0**-42, 2.0**-33, 2.0**-24)  # relative increases in the length of a point
@@ -56,7 +54,8 @@ class CutState(TriedBounds):
     sizes
         For each cut, the sum of the costs of all rows ever added to it or subtracted again, (m,) (`RowSums`).
     gram, idle
-        The products G (m, m), and the number of steps for which the multiplier of each cut has been zero, (m,).
+        The products of all pairs of cuts, G (m, m), and the number of steps for which the multiplier of each cut has
+        been zero, (m,).
     slack
         The largest loss that a cut gives at master_w: the paper's xi, times the sum of all costs.
     magnitudes, largest, total_cost, terms
@@ -105,7 +104,7 @@ S = TypeVar("S", bound=CutState)
 class RowSums(RowTotals):
     """Sums over rows that record the magnitude of their terms, so that their rounding can be bounded.
 
-    vectors (width,), offsets: sum C_i y_i x_i and sum C_i; sizes: the sum of |C_i| over all terms ever added or
+    vectors (width,): sum C_i y_i x_i. offsets: sum C_i. sizes: the sum of |C_i| over all terms ever added or
     subtracted. Several sums together have shapes (k, width), (k,) and (k,).
     """
 
@@ -117,12 +116,12 @@ class RowSums(RowTotals):
         return RowSums(self.vectors - other.vectors, self.offsets - other.offsets, self.sizes + other.sizes)
 
     def pick(self, chosen: Any) -> RowSums:
-        """Return a selection of the sums."""
+        """Return the sums with these indices."""
         return RowSums(self.vectors[chosen], self.offsets[chosen], self.sizes[chosen])
 
 
 def is_better(objective: float, rounding: float, known: Any) -> bool:
-    """Return whether a point is better than the best point of a state, allowing for rounding.
+    """Return whether a point with this objective and rounding is better than the best point of the state `known`.
 
     P plus its rounding must be lower. In addition, P must be lower, or its rounding less than half as large.
     """
@@ -131,16 +130,20 @@ def is_better(objective: float, rounding: float, known: Any) -> bool:
 
 
 def move_to(state: S, w: F64, objective: float, rounding: float, **others: Any) -> S:
-    """Return the state with w as its best point, and with the fields `others`, if w is better than its best point."""
+    """Return the state with w as its best point if w is better; else return the state unchanged.
+
+    If w becomes the best point, the fields in `others` are also set.
+    """
     if not is_better(objective, rounding, state):
         return state
     return replace(state, best_w=w, objective=float(objective), objective_rounding=float(rounding), **others)
 
 
 def raise_bound(state: S, value: float, rounding: float, **others: Any) -> S:
-    """Return the state with value - rounding as its lower bound, and with the fields `others`, if this is the highest.
+    """Return the state with value - rounding as its lower bound, if this is the highest so far.
 
-    If only the rounding keeps the bound from being the highest so far, the state records this rounding.
+    If so, the fields in `others` are also set. If only the rounding keeps the bound from being the highest, the state
+    records this rounding.
     """
     if value - rounding > state.lower_bound:
         return replace(state, lower_bound=value - rounding, bound_rounding=rounding, tried_rounding=0.0, **others)
@@ -148,7 +151,7 @@ def raise_bound(state: S, value: float, rounding: float, **others: Any) -> S:
 
 
 def most_cuts(width: int) -> int:
-    """Return the number of cuts kept at once: as many as fit into 128 MiB, but at least 64 and at most 500."""
+    """Return the number of cuts that are kept at once: as many as fit into 128 MiB, but at least 64 and at most 500."""
     return int(np.clip((128 << 20) // (8 * width), 64, 500))
 
 
@@ -156,7 +159,7 @@ def most_cuts(width: int) -> int:
 class CutSettings:
     """The common settings of cutting planes.
 
-    tol: the relative gap to reach; max_cuts: the number of cuts kept (None: the result of `most_cuts`); vectors: the
+    tol: the relative gap to reach. max_cuts: the number of cuts kept (None: the result of `most_cuts`). vectors: the
     number of vectors that the driver holds besides the cuts.
     """
 
@@ -177,12 +180,15 @@ class CutSettings:
         return master_bytes(self.most_cuts(width))
 
     def need_memory(self, width: int, totals_bytes: int, shared_bytes: int, more_bytes: int = 0) -> MemoryNeed:
-        """Return the memory of a solver with these totals and shared data. more_bytes: further bytes of the driver."""
+        """Return the memory of a solver whose totals and shared data have the given sizes.
+
+        more_bytes: memory of the driver beyond `driver_bytes`.
+        """
         return MemoryNeed(self.driver_bytes(width) + more_bytes, self.turn_bytes(width), totals_bytes, shared_bytes)
 
 
 def cut_bytes(width: int, cuts: int) -> int:
-    """Return the bytes of the cuts and their products while both are copied, plus those of the master problem."""
+    """Return the bytes of the cuts and their products while both are copied, plus the bytes of the master problem."""
     return 8 * width * 2 * cuts + 2 * 8 * cuts**2 + master_bytes(cuts)
 
 
@@ -191,13 +197,14 @@ def master_bytes(cuts: int) -> int:
     return 4 * 8 * cuts**2
 
 
-def add_cuts(state: S, new: RowSums, most: int) -> S:
-    """Add new cuts, and drop the longest-idle cuts if there would be more than `most` cuts.
+def add_cuts(state: S, new: RowSums, most: int | None = None) -> S:
+    """Add new cuts, and drop the longest-idle cuts if there would be more than `most` cuts (None: `most_cuts`).
 
     A new cut equal to its predecessor is left out. If the new cuts and the cuts with positive multipliers do not all
-    fit, the first new cuts are left out: if cuts with multipliers were dropped, the next steps would only find them
-    again.
+    fit, the first new cuts are left out. If cuts with positive multipliers were dropped instead, the next steps would
+    only find them again.
     """
+    most = most or most_cuts(new.vectors.shape[1])
     differs = np.concatenate(([True], np.any(np.diff(new.vectors, axis=0) != 0, axis=1)))
     keep = state.idle <= IDLE_STEPS
     room = max(1, most - int(np.count_nonzero(state.z > 0)))
@@ -218,7 +225,7 @@ def add_cuts(state: S, new: RowSums, most: int) -> S:
 
 
 def extend_products(gram: F64, old: F64, new: F64) -> F64:
-    """Return the products of all pairs of cuts, given the products of the old cuts."""
+    """Return the products of all pairs of old and new cuts, given the products of the old cuts."""
     across = new @ old.T
     return np.block([[gram, across.T], [across, new @ new.T]])
 
@@ -231,21 +238,7 @@ def drop_cuts(state: S) -> S:
 
 def count_pass(state: S, before: S, passes: int) -> S:
     """Return the state with these passes counted, and `stuck` increased if they moved neither P nor D, else reset."""
-    return replace(state, passes=before.passes + passes, stuck=0 if has_moved(state, before) else before.stuck + 1)
-
-
-def has_moved(state: Any, before: Any) -> bool:
-    """Return whether P is lower or D is higher than before, by more than rounding.
-
-    If all but LEAST_FALL of the gap is rounding, the gap must fall by LEAST_FALL of itself: only a smaller rounding
-    bound can close it. If nothing is proved, and rounding of the latest D exceeds the gap, P must fall by the share
-    LEAST_GAIN.
-    """
-    gap, last = state.objective - state.lower_bound, before.objective - before.lower_bound
-    if (1 - LEAST_FALL) * gap <= state.objective_rounding + state.bound_rounding:
-        return bool(gap < (1 - LEAST_FALL) * last)
-    is_hidden = gap <= state.tried_bound and gap > (1 - LEAST_GAIN) * state.objective
-    return bool(state.has_moved(before, LEAST_GAIN) if is_hidden else state.has_moved(before))
+    return replace(state, passes=before.passes + passes, stuck=0 if has_progressed(state, before) else before.stuck + 1)
 
 
 def find_status(state: CutState, tol: float, epsilon: float | None = None, violation: float = 0.0) -> str | None:
@@ -265,7 +258,7 @@ def find_status(state: CutState, tol: float, epsilon: float | None = None, viola
 class Magnitudes(RowTotals):
     """Sums over rows that bound the rounding of losses and cuts.
 
-    sums: sum_i C_i |x_ij|, and largest: max_i |x_ij|, (width,) each, with the constant feature last; cost: sum_i C_i;
+    sums (width,): sum_i C_i |x_ij|, with the constant feature last. largest (width,): max_i |x_ij|. cost: sum_i C_i.
     n_rows: the number of rows; a row that was added and later subtracted counts twice, here and in the sums. additions:
     the largest number of additions on any term of a sum over rows, if the rows of a group are added one after another.
     """
@@ -283,12 +276,12 @@ class Magnitudes(RowTotals):
         self.sums[-1] += abs(bias_feature) * float(np.sum(steepest))
         self.largest[-1] = abs(bias_feature)
         self.cost += cost
-        self.n_rows += rows.n_rows
-        self.additions += rows.n_rows
+        self.n_rows += len(steepest)
+        self.additions += len(steepest)
 
 
 def start_magnitudes(width: int) -> Magnitudes:
-    """Return zero magnitudes."""
+    """Return the magnitudes of no rows: all sums are 0."""
     return Magnitudes(np.zeros(width), np.zeros(width))
 
 
@@ -358,9 +351,10 @@ def choose_line_points(start: F64, end: F64) -> F64:
 
 
 def take_exact(state: S, W: F64, found: ExactLosses) -> tuple[S, int, float]:
-    """Move to the best of the points; return the state, the index of that point, and the loss there.
+    """Move to the best of the points W; return the state, the index of that point, and the loss there.
 
-    The state moves only if the point is better despite rounding.
+    The state moves only if the point is better despite rounding. found: the losses of the points in twice the
+    precision.
     """
     losses, rounding = found.read(W.shape[1])
     halves = np.einsum("kj,kj->k", W, W) / 2

@@ -57,7 +57,7 @@ from numba import njit
 from streamsvm.losses.convex import ConvexLoss
 from streamsvm.losses.hinge import FINE_STEPS, NO_WEIGHTS, Sums, add_to_totals, fine_steps
 from streamsvm.numeric.rows import F64, I32, I64, Rows, Split, add_combination, add_rows_of, compute_scores, split
-from streamsvm.passes import All, Bounds, Requests, RowTotals, Scan, Step, Take, find_status
+from streamsvm.passes import All, Bounds, Requests, RowTotals, Scan, Step, Take, find_status, has_progressed
 from streamsvm.solvers.cutting_plane import cuts
 from streamsvm.solvers.cutting_plane.cuts import CutSettings, CutState, Magnitudes, RowSums
 from streamsvm.solvers.cutting_plane.master import take_cuts
@@ -65,7 +65,7 @@ from streamsvm.solvers.cutting_plane.master import take_cuts
 
 @dataclass
 class CutTotals(RowTotals):
-    """Sums over rows: losses and cuts."""
+    """Sums over rows at several points: the losses, and the offsets (`costs`) and vectors (`gradients`) of the cuts."""
 
     losses: F64
     costs: F64
@@ -76,21 +76,20 @@ class SegmentTotals(CutTotals):
     """The totals along a segment: values at step 0, and changes from step to step (losses.hinge.add_to_totals)."""
 
 
-def start_totals(k: int, width: int) -> SegmentTotals:
-    """Return zero totals for k cut steps and cuts of `width` entries; a width of 0 leaves out the cuts."""
-    return SegmentTotals(np.zeros((k * FINE_STEPS + 1, 2)), np.zeros(k + 1), np.zeros((k + 1, width)))
+def start_totals(k: int, width: int, without: int = 0) -> SegmentTotals:
+    """Return zero totals for k cut steps and cuts of `width` entries. without: see `look_along`."""
+    return SegmentTotals(np.zeros((k * FINE_STEPS + 1, 2)), np.zeros(k + 1), np.zeros((k + 1 - without, width)))
 
 
-def look_along(ends: F64, cut_steps: F64, class_costs: F64, bias_feature: float, with_cuts: bool = True) -> Scan:
+def look_along(ends: F64, cut_steps: F64, class_costs: F64, bias_feature: float, without: int = 0) -> Scan:
     """Return the scan for losses and cuts along a segment.
 
     ends (2, d+1): the ends of the segment; cut_steps (k,): the steps at which cuts are made, ascending in (0, 1];
-    class_costs (2,): C_i of the classes.
-
-    with_cuts: whether cuts are made; they take as long as the losses if most rows are active.
+    class_costs (2,): C_i of the classes; without: the number of cuts, counted from step 0, for which no rows are
+    summed. These sums take as long as the losses if most rows are active.
     """
-    start = partial(start_totals, len(cut_steps), ends.shape[1] if with_cuts else 0)
-    return Scan(start, add_to_totals, add, (ends, class_costs, cut_steps, bias_feature), scored=0)
+    start = partial(start_totals, len(cut_steps), ends.shape[1], without)
+    return Scan(start, add_to_totals, add, (ends, class_costs, cut_steps, bias_feature), weights=ends)
 
 
 def totals_bytes(k: int, width: int) -> int:
@@ -100,9 +99,10 @@ def totals_bytes(k: int, width: int) -> int:
 
 @dataclass(frozen=True)
 class Segment:
-    """Weight vectors, losses and cuts at step 0 and at the k cut steps.
+    """Weight vectors, losses and cuts at step 0 and at the k cut steps of a segment.
 
-    steps, losses (k+1,); W (k+1, d+1); cuts: the k+1 cuts, as sums over rows.
+    steps (k+1,): 0 and the cut steps. W (k+1, d+1): the weight vectors there. losses (k+1,): the losses. cuts: the k+1
+    cuts, as sums over rows.
     """
 
     steps: F64
@@ -114,7 +114,7 @@ class Segment:
 def list_cuts(totals: SegmentTotals) -> RowSums:
     """Return the cuts at step 0 and at the k cut steps.
 
-    Later steps may subtract rows that are active at step 0. The sizes allow for this.
+    A cut at a later step is the cut at step 0 with rows added and subtracted. The sizes of the cuts count both.
     """
     offsets = np.cumsum(totals.costs)
     return RowSums(np.cumsum(totals.gradients, axis=0), offsets, 2 * totals.costs[0] + offsets)
@@ -175,13 +175,13 @@ def search_line(state: L, ends: F64, cut_steps: F64, totals: SegmentTotals) -> t
 class PointTotals(CutTotals):
     """Sums over rows at k points.
 
-    losses (k,): the losses; costs (k,), gradients (k, d+1): the cut of the first point, followed by the differences of
-    the other points' cuts from it.
+    losses (k,): the losses. costs (k,), gradients (k, d+1): the offset and the vector of the first point's cut,
+    followed by the differences of the other points' cuts from it.
     """
 
 
 def start_points(k: int, width: int) -> PointTotals:
-    """Return zero totals."""
+    """Return the totals of no rows at k points, for cuts of `width` entries."""
     return PointTotals(np.zeros(k), np.zeros(k), np.zeros((k, width)))
 
 
@@ -231,10 +231,24 @@ def add_points(totals: PointTotals, rows: Rows, W: F64, class_costs: F64, bias_f
     totals.gradients[:, -1] += bias_feature * signs
 
 
+def add_starts(answers: Sequence[Any]) -> list[Any]:
+    """Return the answers of a pass, whose segments start at the first point, with the sums that they left out.
+
+    A segment of `look_along` without its cut at step 0 receives the sums over rows of the cut at the first point.
+    """
+    first = answers[0].gradients[:1] if isinstance(answers[0], PointTotals) else None
+    return [
+        replace(one, gradients=np.vstack((first, one.gradients)))
+        if isinstance(one, SegmentTotals) and first is not None and len(one.gradients) == len(one.costs) - 1
+        else one
+        for one in answers
+    ]
+
+
 def read_cuts(totals: PointTotals) -> RowSums:
     """Return the cuts at the k points.
 
-    Other points may subtract rows that are active at the first point. The sizes allow for this.
+    A cut at another point is the first cut with rows added and subtracted. The sizes of the cuts count both.
     """
     gradients, costs = totals.gradients.copy(), totals.costs.copy()
     gradients[1:] += gradients[0]
@@ -244,10 +258,10 @@ def read_cuts(totals: PointTotals) -> RowSums:
 
 @dataclass(frozen=True)
 class CuttingPlane(CutSettings):
-    """Settings of the solver.
+    """Settings of cutting planes for the hinge loss.
 
-    class_costs (2,): C_i of the classes coded 0 and 1, before sample weights; epsilon: the paper's stop, the largest
-    allowed violation of a cut in units of mean loss (None: stop by the gap); accelerated: whether to use a line search;
+    class_costs (2,): C_i of the classes coded 0 and 1, before sample weights. epsilon: the paper's stop, the largest
+    allowed violation of a cut in units of mean loss (None: stop by the gap). accelerated: whether to use a line search.
     bias_feature: the value of the constant feature.
     """
 
@@ -257,7 +271,7 @@ class CuttingPlane(CutSettings):
     bias_feature: float = 1.0
 
     def cut_points(self, width: int) -> int:
-        """Return the number of cuts a pass computes: as many as fit into 16 MiB, but at least 4 and at most 16."""
+        """Return the number of cuts that a pass computes: as many as fit into 16 MiB, but at least 4 and at most 16."""
         return int(np.clip((16 << 20) // (8 * width) - 1, 4, 16)) if self.accelerated else 1
 
     def driver_bytes(self, width: int) -> int:
@@ -281,7 +295,7 @@ def solve(settings: CuttingPlane, state: LineState) -> Requests:
             state = cuts.take_exact(state, points, others[0])[0]
         violation = (loss - state.slack) / max(state.total_cost, np.finfo(float).tiny)
         found = list_cuts(totals).pick(chosen)
-        state = take_cuts(state, before, found, settings.most_cuts(width), settings.tol)
+        state = take_cuts(state, before, found, settings.max_cuts, settings.tol)
         yield Step(state, state.progress, cuts.find_status(state, settings.tol, settings.epsilon, violation))
 
 
@@ -290,9 +304,9 @@ ANY_LOSS_STEPS = (0.1, 0.3, 1.0)  # cut points of a pass, as fractions of the wa
 
 @dataclass(frozen=True)
 class AnyLoss(CutSettings):
-    """Settings of the solver.
+    """Settings of cutting planes for any convex loss.
 
-    loss: the rows' losses l_i, which include the costs; bias_feature: the value of the constant feature.
+    loss: the rows' losses l_i, which include the costs. bias_feature: the value of the constant feature.
     """
 
     loss: ConvexLoss
@@ -315,7 +329,7 @@ def solve_any_loss(settings: AnyLoss, state: CutState) -> Requests:
         state = take_sizes(state, sizes[0]) if sizes else state
         state, terms = _take_best(state, points, tangents)
         found = RowSums(tangents.gradients, tangents.costs, terms)
-        state = take_cuts(state, before, found, settings.most_cuts(width), settings.tol)
+        state = take_cuts(state, before, found, settings.max_cuts, settings.tol)
         yield Step(state, state.progress, cuts.find_status(state, settings.tol))
 
 
@@ -343,7 +357,7 @@ def add_sizes(totals: Magnitudes, rows: Rows, loss: ConvexLoss, bias_feature: fl
 
 
 def take_sizes(state: CutState, of: Magnitudes) -> CutState:
-    """Return the state with the magnitudes, which only the first pass computes."""
+    """Return the state with the magnitudes of the rows. of: the totals of `add_sizes` in the first pass."""
     return replace(state, magnitudes=of.sums, largest=of.largest, total_cost=of.cost, terms=4.0 * of.n_rows + 16.0)
 
 
@@ -365,6 +379,8 @@ def _take_best(state: CutState, points: F64, tangents: CutTotals) -> tuple[CutSt
 KEEPS_UP = 4.0  # the line search has fallen behind if its gap exceeds this multiple of the first solver's gap
 RETURNS = 5  # passes without progress by the first solver, after which the line search returns
 SMALL = 0.003  # while the gaps exceed this share of P, comparing them means little
+LEADS = 4, 8  # passes for which a leading line search runs alone, and for which it does if it has nearly converged
+NEARLY = 0.1  # a line search has nearly converged if its gap is at most this share of P
 KNOWN = ("best_w", "objective", "objective_rounding")
 Maker = Callable[[Any], Requests]
 
@@ -374,18 +390,25 @@ class BothStates(Bounds):
     """The best results of the two solvers, and the state of each.
 
     states: the state of the solver with resident rows, and the state of the line search; best_w (d+1,): the point with
-    the lowest P; alone: whether the first solver runs alone, because the line search was dropped or has not started.
+    the lowest P; alone: whether the first solver runs alone, because the line search was dropped or has not started;
+    leads: whether the line search runs alone, because the first solver has not started.
     """
 
     states: list[Any]
     best_w: F64
     alone: bool = False
-    added: ClassVar[tuple[str, ...]] = ("stuck",)
+    leads: bool = False
+    added: ClassVar[tuple[str, ...]] = ("stuck", "leads")
+
+    @property
+    def running(self) -> list[int]:
+        """The positions of the solvers that run."""
+        return [1] if self.leads else [0] if self.alone else [0, 1]
 
     @property
     def tried_bound(self) -> float:
         """The smallest positive tried_bound of the running solvers, or 0; see Progress."""
-        tried = [own.tried_bound for own in self.states[: 1 if self.alone else None]]
+        tried = [self.states[k].tried_bound for k in self.running]
         return min((bound for bound in tried if bound > 0.0), default=0.0)
 
 
@@ -394,47 +417,51 @@ def solve_both(makers: Sequence[Maker], tol: float, state: BothStates) -> Reques
 
     makers: functions that resume a solver from its state, in the order of `states`: the line search comes last.
     """
-    solvers = [make(own) for make, own in zip(makers, state.states, strict=True)]
-    if state.alone:
-        del solvers[1:]
-    requests: list[Any] = [next(solver) for solver in solvers]
+    solvers = {k: makers[k](state.states[k]) for k in state.running}
     while True:
-        for k, request in enumerate(requests):
-            if isinstance(request, Take):
-                requests[k] = solvers[k].send((yield request))
+        requests: list[Any] = [next(solver) for solver in solvers.values()]
+        for k, solver in enumerate(solvers.values()):
+            if isinstance(requests[k], Take):
+                requests[k] = solver.send((yield requests[k]))
         found = yield All(requests, in_walk=True)
-        steps: list[Any] = [solver.send(totals) for solver, totals in zip(solvers, found, strict=True)]
-        before, state = state, _take_over(state, [step.state for step in steps])
-        state = replace(state, stuck=0 if cuts.has_moved(state, before) else before.stuck + 1)
-        if state.alone:
-            del solvers[1:]
-        elif len(solvers) == 1:
-            solvers.append(makers[1](state.states[1]))
+        steps: list[Any] = [solver.send(totals) for solver, totals in zip(solvers.values(), found, strict=True)]
+        before, state = state, _take_over(state, dict(zip(solvers, [step.state for step in steps], strict=True)))
+        state = replace(state, stuck=0 if has_progressed(state, before) else before.stuck + 1)
+        solvers = {k: solvers[k] if k in solvers else makers[k](state.states[k]) for k in state.running}
         figures = {**steps[0].figures, "beside": len(solvers) - 1.0}
-        status = find_status(state.progress, tol, state.stuck, cuts.STUCK_STEPS)
+        progress = state.progress
+        status = find_status(progress, tol, state.stuck, cuts.STUCK_STEPS)
         if status is None and all(step.status == "stalled" for step in steps):
             status = "stalled"
-        yield Step(state, state.progress, status, figures)
-        requests = [next(solver) for solver in solvers]
+        yield Step(state, progress, status, figures)
 
 
-def _take_over(state: Any, states: list[CutState]) -> Any:
-    """Return the state with the best results of both solvers; drop the line search's cuts if it has fallen behind.
-
-    A line search that returns begins at the best point, without cuts.
-    """
-    for own in states:
+def _take_over(state: Any, states: dict[int, CutState]) -> Any:
+    """Return the state with the best results of the running solvers, and with the solvers that run next."""
+    passes = state.passes + max(own.passes - state.states[k].passes for k, own in states.items())
+    for own in states.values():
         state = cuts.move_to(state, own.best_w, own.objective, own.objective_rounding)
         if own.lower_bound > state.lower_bound:
             state = replace(state, lower_bound=own.lower_bound, bound_rounding=own.bound_rounding)
-    passes, is_stuck = states[0].passes, states[0].stuck >= RETURNS or getattr(states[0], "slow", False)
+    state = replace(state, passes=passes, states=[states.get(k, own) for k, own in enumerate(state.states)])
+    if not state.leads:
+        return _choose_running(state)
+    is_near = state.objective - state.lower_bound <= NEARLY * state.objective
+    return replace(state, leads=passes < LEADS[is_near])
+
+
+def _choose_running(state: Any) -> Any:
+    """Return the state with a line search that stops or returns; it loses its cuts if it has fallen behind.
+
+    A line search that returns begins at the best point, without cuts.
+    """
+    first, other = state.states
+    is_stuck = first.stuck >= RETURNS or getattr(first, "slow", False)
     if state.alone:
-        other = state.states[1]
         if is_stuck:
             other = replace(other, **{name: getattr(state, name) for name in KNOWN})
-        return replace(state, states=[states[0], other], passes=passes, alone=not is_stuck)
-    gaps = [own.objective - own.lower_bound for own in states]
-    is_far = gaps[1] > KEEPS_UP * gaps[0] and states[1].lower_bound <= states[0].lower_bound
-    behind = is_far and gaps[0] <= SMALL * states[0].objective and not is_stuck
-    other = cuts.drop_cuts(states[1]) if behind else states[1]
-    return replace(state, states=[states[0], other], passes=passes, alone=behind)
+        return replace(state, states=[first, other], alone=not is_stuck)
+    gaps = [own.objective - own.lower_bound for own in state.states]
+    is_far = gaps[1] > KEEPS_UP * gaps[0] and other.lower_bound <= first.lower_bound
+    behind = is_far and gaps[0] <= SMALL * first.objective and not is_stuck
+    return replace(state, states=[first, cuts.drop_cuts(other) if behind else other], alone=behind)

@@ -57,7 +57,7 @@ class LineSearchSolver(LinearSolver):
         return line_search.solve(self.parameters, state)
 
     def memory(self, threads: int) -> MemoryNeed:  # noqa: ARG002
-        """Return the memory. Shared vectors count twice because passes of several solvers in one read copy them."""
+        """Return the memory. Shared vectors count twice, because a read that serves several solvers copies them."""
         width = self.source.n_features + 1
         exact, totals = exact_bytes(width), line_search.totals_bytes(self.parameters.cut_points(width), width)
         return self.parameters.need_memory(width, totals + 2 * exact, 32 * width + exact)
@@ -95,14 +95,14 @@ class AnyLossSolver(LinearSolver):
         return self.parameters.need_memory(width, 8 * width * (k + 2) + 16 * k, 8 * width * k)
 
 
-BESIDE_CUTS = 128  # the cuts that an accompanying line search keeps; if it falls behind, it is dropped much earlier
+BESIDE_CUTS = 128  # cuts that an accompanying line search keeps; if it falls behind, it is dropped much earlier
 SLOW_BYTES = 32 << 20  # memory for the cuts of a line search that starts only once the first solver is slow
 
 
 def choose_most_cuts(width: int, alone: bool) -> int:
     """Return the number of cuts that the line search keeps.
 
-    alone: whether it starts only once the first solver is slow.
+    width: the number of entries of a cut. alone: whether the line search starts only once the first solver is slow.
     """
     return max(BESIDE_CUTS, min(most_cuts(width), SLOW_BYTES // (8 * width))) if alone else BESIDE_CUTS
 
@@ -118,13 +118,16 @@ class TwoSolvers(Wrapper):
     """A solver with resident rows and a line search that share the reads.
 
     alone: whether the first solver runs alone until it is slow. terms: the largest number of additions on any term of a
-    sum in a walk, if walks compute the passes as well.
+    sum in a walk, if walks compute the passes as well. leads: whether the line search runs alone until it is slow.
     """
 
-    def __init__(self, first: Solver, other: Solver, tol: float, alone: bool, terms: float = 0.0) -> None:
+    def __init__(
+        self, first: Solver, other: Solver, tol: float, alone: bool, terms: float = 0.0, leads: bool = False
+    ) -> None:
         super().__init__(first)
-        self.other, self.tol, self.alone, self.terms = other, tol, alone, terms
+        self.other, self.tol, self.alone, self.terms, self.leads = other, tol, alone, terms, leads
         self.n_starts = other.n_starts
+        self.starts_warm = first.starts_warm and type(first).warm_start is not Solver.warm_start
         self.compiled = tuple(dict.fromkeys((*other.compiled, *first.compiled)))
         if first.dual is not None and other.dual is not None:
             self.dual = replace(first.dual, kind="cuts", most_cuts=first.dual.most_cuts + other.dual.most_cuts)
@@ -135,18 +138,19 @@ class TwoSolvers(Wrapper):
     def start(self) -> line_search.BothStates:
         """Return the initial state of both solvers."""
         own = self.inner.start()
-        return line_search.BothStates([own, self._start_other()], own.best_w, alone=self.alone)
+        return line_search.BothStates([own, self._start_other()], own.best_w, alone=self.alone, leads=self.leads)
 
     def start_at(self, w: F64) -> line_search.BothStates:
         """Return both initial states at given weights; a first solver that cannot use weights starts at 0."""
         own = self.inner.start_at(w) if self.inner.n_starts else self.inner.start()
-        return line_search.BothStates([own, replace(self._start_other(), best_w=w)], w, alone=self.alone)
+        other = replace(self._start_other(), best_w=w)
+        return line_search.BothStates([own, other], w, alone=self.alone, leads=self.leads)
 
-    start_each = Solver.start_each  # the version for one problem, whatever the first solver does
+    start_each = Solver.start_each  # the method for one problem, whatever the first solver does
 
     def warm_start(self, before: line_search.BothStates, factor: float) -> line_search.BothStates:
         """Return the warm start of both solvers, or a new start if the first solver has no warm start."""
-        if type(self.inner).warm_start is Solver.warm_start:
+        if not self.starts_warm:
             return self.start()
         own = self.inner.warm_start(before.states[0], factor)
         other = self._start_other() if before.alone else self.other.warm_start(before.states[1], factor)
@@ -158,7 +162,11 @@ class TwoSolvers(Wrapper):
         return line_search.solve_both([self.inner.solve, self.other.solve], self.tol, state)
 
     def memory(self, threads: int) -> MemoryNeed:
-        """Return the memory of both. A walk holds its own totals, the totals of a block, and their sum."""
+        """Return the memory of both solvers.
+
+        If the first solver walks over the rows, the walk also sums the line search's totals. It then holds these totals
+        three times: its own, those of a block, and their sum.
+        """
         own, other = self.inner.memory(threads), self.other.memory(threads)
         names, in_walk = ("driver_bytes", "turn_bytes", "shared_bytes"), own.walk_bytes > 0
         sums = {name: getattr(own, name) + getattr(other, name) for name in names}

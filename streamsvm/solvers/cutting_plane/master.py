@@ -49,7 +49,7 @@ REFINEMENT_STEPS_PER_CUT = 4
 PATIENCE = 30  # Rounding is the limit after this many successive steps that left the gap above PROGRESS of its value.
 PROGRESS = 0.9
 DOUBTFUL_STEPS = 5  # If neither P nor D has moved for this many steps, the products are no longer trusted.
-CUT_ROUNDINGS = 12  # roundings of a term besides its n additions; a row added and subtracted again has 2 n + 19 in all
+CUT_ROUNDINGS = 12  # roundings of a term in addition to its n additions; a row added and subtracted has 2 n + 19 in all
 SCALING_ROUNDINGS = 8.0  # more roundings of a term with a scaled cost: factor, product, magnitude, true cost
 MASTER_SHARE = 0.05  # The master problem is solved to this share of the larger of the current and requested gaps.
 
@@ -89,9 +89,9 @@ def solve_master(gram: F64, offsets: F64, start: F64, tol: float) -> MasterSolut
 
 
 def make_feasible(start: F64) -> F64:
-    """Return multipliers (m+1,) on the unit simplex, with the multiplier of the zero cut last.
+    """Return multipliers (m+1,) on the unit simplex, made from `start` (m,); the multiplier of the zero cut is last.
 
-    Negative entries and NaN become zero; the other entries are scaled so that their sum is at most 1.
+    Negative entries and NaN become zero. The other entries are scaled so that their sum is at most 1.
     """
     z = np.where(start > 0, start, 0.0)
     z /= max(1.0, z.sum())
@@ -108,9 +108,9 @@ def _compute_gradient(gram: F64, b: F64, z: F64) -> F64:
 
 
 def _go(z: F64, step: F64, face: Flags) -> tuple[F64, float]:
-    """Step until a multiplier reaches 0; return the new z and the fraction of the step made, 1 for the whole step.
+    """Move z along the step until a multiplier reaches 0; return the new z and the fraction of the step made.
 
-    The cut whose multiplier reaches 0 leaves the face.
+    The cut whose multiplier reaches 0 leaves the face. The fraction is 1 if no multiplier reaches 0.
     """
     shares = np.divide(z, -step, out=np.ones(len(z)), where=-step > z)
     leaving = int(shares.argmin())
@@ -239,7 +239,7 @@ def _refine(cuts: F64, offsets: F64, start: F64, tol: float) -> tuple[MasterSolu
 
 
 def _find_step(vectors: F64, norms: F64, z: F64, gradient: F64, face: Flags) -> tuple[F64, F64]:
-    """Return the step of z to the optimum of the face, which sums to zero, and the corresponding step of w."""
+    """Return the step of z to the optimum of the face, whose entries sum to zero, and the corresponding step of w."""
     step, (reference, others) = np.zeros(len(z)), _measure_from(face, z)
     if not others.size:
         return step, np.zeros(vectors.shape[1])
@@ -267,7 +267,7 @@ def minimise_master(state: S, tol: float) -> S:
     return raise_bound(after, *bound_dual(state, z))
 
 
-def take_cuts(state: S, before: S, found: RowSums, most: int, tol: float, passes: int = 1) -> S:
+def take_cuts(state: S, before: S, found: RowSums, most: int | None, tol: float, passes: int = 1) -> S:
     """Return the state after a step: add the cuts that the passes found, solve the master problem, count the passes."""
     return count_pass(minimise_master(add_cuts(state, found, most), tol), before, passes)
 
@@ -275,8 +275,8 @@ def take_cuts(state: S, before: S, found: RowSums, most: int, tol: float, passes
 def solve_cuts(cuts: F64, offsets: F64, gram: F64, start: F64, wanted: float, trusted: bool = True) -> tuple[F64, F64]:
     """Solve the master problem over these cuts to a gap of `wanted` if rounding allows; return z and the minimiser w.
 
-    The products of the cuts are used while they are trusted and their rounding, of the order of eps |a_c|^2, is below
-    `wanted`. Otherwise the cuts themselves are used, which takes longer.
+    trusted: whether the products of the cuts may be used. They are used if their rounding, of the order of eps |a_c|^2,
+    is below `wanted`. Otherwise the cuts themselves are used, which takes longer.
     """
     lengths, z = np.sqrt(np.maximum(gram.diagonal(), 0.0)), start
     if trusted and 8 * EPS * float(lengths @ z) ** 2 <= wanted:
@@ -289,7 +289,7 @@ def solve_cuts(cuts: F64, offsets: F64, gram: F64, start: F64, wanted: float, tr
 
 
 def bound_dual(state: CutState, z: F64) -> tuple[float, float]:
-    """Return D(z) from the computed cuts, and a bound of its difference from D(z) of the same cuts without rounding."""
+    """Return D(z) from the computed cuts, and a bound of the rounding error of this D(z)."""
     used, w = np.flatnonzero(z), z @ state.cuts
     shares, offsets, lengths = z[used], state.offsets[used], np.abs(w)
     value = float(shares @ offsets - w @ w / 2)
@@ -300,12 +300,12 @@ def bound_dual(state: CutState, z: F64) -> tuple[float, float]:
     sizes = state.sizes[used]
     summed = float(shares @ (np.minimum(most_cost, sizes) + np.minimum(most, sizes * float(lengths @ state.largest))))
     own = bound_rounding(len(used) + len(w) + 8, combined)
-    own += max(0.0, sum_exactly(shares) - 1.0) * abs(value)  # D is concave, so scaling z to be feasible loses no more
+    own += max(0.0, sum_exactly(shares) - 1.0) * abs(value)  # D is concave: a feasible multiple of z loses no more
     return value, own + bound_rounding(state.terms + CUT_ROUNDINGS, summed) + float(missed @ missed) / 2
 
 
 def _bound_combination(state: CutState, used: I64, shares: F64) -> F64:
-    """Return a bound of the rounding error of each entry of w = z @ cuts, (width,).
+    """Return a bound of the rounding error of each entry of w = shares @ cuts[used], (width,).
 
     The square of this error is part of the error of |w|^2. It matters if long cuts cancel in w.
     """
@@ -318,7 +318,7 @@ def _bound_combination(state: CutState, used: I64, shares: F64) -> F64:
 
 
 def scale_costs(state: S, factor: float, tol: float) -> S:
-    """Return the initial state for costs `factor` times larger, for which the cuts times `factor` are valid."""
+    """Return the initial state for costs `factor` times larger. The cuts times `factor` are valid for these costs."""
     half, none = float(state.best_w @ state.best_w) / 2, np.zeros(len(state.z))
     moved = bound_rounding(len(state.best_w) + SCALING_ROUNDINGS, 2 * half + state.objective)
     in_proportion = ("cuts", "offsets", "sizes", "magnitudes", "total_cost")

@@ -23,6 +23,8 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from numba import njit
+from numba.extending import register_jitable
 
 from streamsvm.numeric.labels import read_labels
 from streamsvm.numeric.rounding import UNIT
@@ -32,7 +34,7 @@ from streamsvm.passes import Scan
 from streamsvm.solvers.cutting_plane.cuts import RowSums
 
 POWER = 1.5
-SPARE_ROWS = 64  # a group that is being read may hold twice its share of rows, and this many more
+SPARE_ROWS = 64  # a group that is being read may hold twice its share of rows, plus this number
 LARGEST_WEIGHT = 1e9  # the largest number of rows that a far row represents
 
 
@@ -40,11 +42,11 @@ LARGEST_WEIGHT = 1e9  # the largest number of rows that a far row represents
 class Look:
     """The parameters of a pass for near rows.
 
-    w (width,): the point at which margins are computed; norm: the norm of the rows; squares (width,): weights that
-    bound the rows' norms (row_norms.bound_rows); draws: whether far rows are sampled too; share: the fraction of its
-    rows that a group keeps; most: the number of rows kept from all groups together; left: the largest allowed remainder
-    in the bound of a later move of w (row_norms.RowNorm.bound_move); class_costs (2,): C_i of the classes;
-    bias_feature: the value of the constant feature; seed: the seed of the sampling.
+    w (width,): the point at which margins are computed. norm: the norm of the rows. squares (width,): weights that
+    bound the rows' norms (row_norms.bound_rows). draws: whether far rows are sampled too. share: the fraction of its
+    rows that a group keeps. most: the number of rows kept from all groups together. left: the largest allowed remainder
+    in the bound of a later move of w (row_norms.RowNorm.bound_move). class_costs (2,): C_i of the classes.
+    bias_feature: the value of the constant feature. seed: the seed of the sampling.
     """
 
     w: F64
@@ -61,7 +63,10 @@ class Look:
 
 @dataclass(frozen=True)
 class Part:
-    """Kept rows with their numbers, margins m_i, reach rho_i and priority q_i, (n,); radius: the r of their group."""
+    """Rows that a pass keeps.
+
+    numbers, margins, reach, priority (n,): the row numbers, m_i, rho_i and q_i. radius: the r of the rows' group.
+    """
 
     rows: Rows
     numbers: I64
@@ -73,13 +78,14 @@ class Part:
 
 @dataclass
 class NearTotals:
-    """Sums over rows, and the rows that are kept.
+    """Sums over rows, and the rows that a pass keeps.
 
-    sums: sums over the rows with m_i < 1; n_rows: the number of all rows; radius: the smallest q_i of a dropped row;
+    sums: sums over the rows with m_i < 1. n_rows: the number of all rows. radius: the smallest q_i of a dropped row.
     parts: the kept rows. While the rows of a group are added, `parts` may hold more than twice as many rows as are kept
-    in the end. If the pass sets rows aside for later passes (Scan.apart): frozen: the same sums over all other rows;
-    n_apart: the number of rows set aside; densest: the largest share of a group's rows that is set aside. In
-    one_read.kept_ball, `frozen` has the sums over deleted rows.
+    in the end.
+    If the pass sets rows aside for later passes (Scan.apart), three fields describe this. frozen: the sums over the
+    other rows with m_i < 1. n_apart: the number of rows set aside. densest: the largest share of a group's rows that is
+    set aside. In one_read.kept_ball, `frozen` has the sums over deleted rows.
     """
 
     sums: RowSums
@@ -96,12 +102,12 @@ class NearTotals:
 
 
 def start_near(width: int) -> NearTotals:
-    """Return zero totals."""
+    """Return the totals of no rows. width: the number of entries of w."""
     return NearTotals(RowSums(np.zeros(width)), RowSums(np.zeros(width)))
 
 
 def add_near(totals: NearTotals, rows: Rows, look: Look) -> None:
-    """Add a tile of rows."""
+    """Add a tile of rows to the totals of its group."""
     y, costs = read_labels(look.class_costs, rows.y, rows.sample_weight)
     margins = find_margins(look, rows, y)
     is_active = (margins < 1.0) & (costs > 0.0)
@@ -119,13 +125,13 @@ def add_near(totals: NearTotals, rows: Rows, look: Look) -> None:
 
 
 def add_known(sums: RowSums, rows: Rows, look: Look, margins: F64) -> None:
-    """Add the active rows among `rows`, given their m_i, (n,)."""
+    """Add the rows with m_i < 1 to the sums, given the m_i of all `rows`, (n,)."""
     y, costs = read_labels(look.class_costs, rows.y, rows.sample_weight)
     _add_active(sums, look, rows, y, costs, (margins < 1.0) & (costs > 0.0))
 
 
 def _add_active(sums: RowSums, look: Look, rows: Rows, y: F64, costs: F64, is_active: Flags) -> None:
-    """Add C_i y_i x_i and C_i of the active rows to the sums."""
+    """Add C_i y_i x_i and C_i of the rows with the flag `is_active` to the sums."""
     active = np.flatnonzero(is_active)
     add_combination(sums.vectors, rows.X, active, (y * costs)[active], look.bias_feature)
     cost = float(np.sum(costs[active]))
@@ -134,37 +140,44 @@ def _add_active(sums: RowSums, look: Look, rows: Rows, y: F64, costs: F64, is_ac
 
 
 def choose_within(rows: Rows, look: Look, radius: float) -> I64:
-    """Return the indices of rows with a cost and rho_i < radius. No other row with a cost changes sides within it."""
+    """Return the indices of the rows with a cost and rho_i < radius.
+
+    While w moves by less than the radius, no other row with a cost changes sides.
+    """
     y, costs = read_labels(look.class_costs, rows.y, rows.sample_weight)
     margins = find_margins(look, rows, y)
-    chosen, _, reach = _find_within(look, rows, margins, costs, np.ones(rows.n_rows), radius)
+    chosen, _, reach = _find_within(look, rows, margins, costs, radius, False)
     return chosen[reach < radius]
 
 
 def find_margins(look: Look, rows: Rows, y: F64) -> F64:
-    """Return the margins m_i, (n,)."""
-    return y * score_rows(rows.X, look.w, look.bias_feature)
+    """Return the margins m_i of the rows at look.w, (n,)."""
+    if rows.scores is None:
+        return y * score_rows(rows.X, look.w, look.bias_feature)
+    known: F64 = y * (rows.scores[:, 0] + look.bias_feature * look.w[-1])
+    return known
 
 
 def _keep_below_radius(look: Look, rows: Rows, margins: F64, costs: F64, radius: float) -> Part:
     """Return the rows of a tile that have a cost and q_i < radius."""
-    factor = np.ones(rows.n_rows)
-    if look.draws:
-        factor = draw_numbers(rows.list_numbers(), look.seed) ** (1.0 / POWER)
-    chosen, some, reach = _find_within(look, rows, margins, costs, factor, radius)
-    part = Part(some, rows.list_numbers()[chosen], margins[chosen], reach, reach * factor[chosen])
+    chosen, some, reach = _find_within(look, rows, margins, costs, radius, look.draws)
+    numbers = rows.list_numbers()[chosen]
+    factor = draw_numbers(numbers, look.seed) ** (1.0 / POWER) if look.draws else 1.0
+    part = Part(some, numbers, margins[chosen], reach, reach * factor)
     below = np.flatnonzero(part.priority < radius)
     return part if len(below) == len(chosen) else choose_part(part, below)
 
 
-def _find_within(look: Look, rows: Rows, margins: F64, costs: F64, factor: F64, radius: float) -> tuple[I64, Rows, F64]:
-    """Return the indices of rows with a cost whose rho_i factor_i may be below a radius, these rows, and their rho_i.
+def _find_within(look: Look, rows: Rows, margins: F64, costs: F64, radius: float, draws: bool) -> tuple[I64, Rows, F64]:
+    """Return the indices of rows with a cost whose q_i may be below a radius, these rows, and their rho_i.
 
-    The norm of a row takes far more time than its score. It is computed only if a cheap bound cannot rule out the row.
+    A row's norm takes far more time than its score. So it is computed only if a cheap bound cannot exclude the row.
+    draws: whether q_i depends on u_i; otherwise, q_i is rho_i.
     """
     bounds, lengths = bound_rows(look.squares, rows, look.bias_feature)
-    is_far = _round_down(look, margins, lengths) * factor * (1.0 - 4 * UNIT) >= radius * bounds
-    chosen = np.flatnonzero(~is_far & (costs > 0.0))
+    distance, chosen = _round_down(look, margins, lengths), np.empty(rows.n_rows, np.int64)
+    n = _list_within(distance, bounds, costs, rows.list_numbers(), find_offset(look.seed), radius, draws, chosen)
+    chosen = chosen[:n]
     some = choose_rows(rows, chosen)
     return chosen, some, find_reach(look, some, margins[chosen])
 
@@ -184,22 +197,66 @@ def _round_down(look: Look, margins: F64, lengths: F64) -> F64:
     return np.maximum(distance, 0.0)
 
 
-def draw_numbers(numbers: I64, seed: int) -> F64:
-    """Return a number in (0, 1] for each row that depends only on the row's number and the seed (splitmix64)."""
-    z = (numbers + 1).astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-    z += np.uint64(seed * 0x632BE59BD9B4E019 % 2**64)
+@njit(cache=True, nogil=True)
+def _list_within(
+    distance: F64, bounds: F64, costs: F64, numbers: I64, offset: np.uint64, radius: float, draws: bool, chosen: I64
+) -> int:
+    """Write the indices of rows with a cost whose q_i may be below the radius, and return their number.
+
+    distance, bounds (n,): a lower bound of |1 - m_i| and an upper bound of |A x_i|. u_i is drawn only where it matters:
+    q_i is at least the radius r if (rho_i / r)^POWER u_i is at least 1.
+    """
+    n, less = 0, 1.0 - 16 * UNIT
+    for i in range(distance.size):
+        least, limit = distance[i] * less, radius * bounds[i]
+        is_far = least >= limit
+        if is_far and draws and limit > 0.0:
+            is_far = (least / limit) ** POWER * _draw(numbers[i], offset) * less >= 1.0
+        if costs[i] > 0.0 and not is_far:
+            chosen[n] = i
+            n += 1
+    return n
+
+
+@register_jitable
+def _draw(number: int, offset: np.uint64) -> float:
+    """Return u_i of a row, by splitmix64."""
+    z = np.uint64(number + 1) * np.uint64(0x9E3779B97F4A7C15) + offset
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    bits = (z ^ (z >> np.uint64(31))) >> np.uint64(11)
-    return (bits.astype(np.float64) + 1.0) * 2.0**-53
+    return ((z ^ (z >> np.uint64(31))) >> np.uint64(11)) * 2.0**-53 + 2.0**-53
+
+
+@njit(cache=True, nogil=True)
+def _draw_all(numbers: I64, offset: np.uint64, drawn: F64) -> None:
+    for i in range(numbers.size):
+        drawn[i] = _draw(numbers[i], offset)
+
+
+def find_offset(seed: int) -> np.uint64:
+    """Return the number that a seed adds to the generator of u_i."""
+    return np.uint64(seed * 0x632BE59BD9B4E019 % 2**64)
+
+
+def draw_numbers(numbers: I64, seed: int) -> F64:
+    """Return a number in (0, 1] for each row that depends only on the row's number and the seed."""
+    drawn = np.empty(len(numbers))
+    _draw_all(numbers, find_offset(seed), drawn)
+    return drawn
 
 
 def scan_near(
     look: Look, add: Callable[..., None] | None = None, others: tuple[Any, ...] = (), held: Rows | None = None
 ) -> Scan:
-    """Return the pass that keeps near rows. add: a replacement for `add_near`; it receives `others` as well."""
+    """Return the pass that keeps near rows.
+
+    add: the function to use in place of `add_near`, if any. others: the arguments of `add` after `look`. held: see
+    Scan.
+    """
     start = partial(start_near, len(look.w))
-    return Scan(start, add or add_near, partial(combine_near, look.share), (look, *others), held=held)
+    return Scan(
+        start, add or add_near, partial(combine_near, look.share), (look, *others), weights=look.w[None, :], held=held
+    )
 
 
 def combine_near(share: float, left: NearTotals, right: NearTotals) -> NearTotals:
@@ -212,7 +269,7 @@ def combine_near(share: float, left: NearTotals, right: NearTotals) -> NearTotal
 
 
 def close_group(totals: NearTotals, share: float) -> list[Part]:
-    """Return the kept rows of complete groups. The rows of a group form one part, with the group's radius."""
+    """Return the kept rows of complete groups as one part per group, with the group's radius."""
     if any(np.isfinite(part.radius) for part in totals.parts):
         return totals.parts
     parts, radius = _keep_nearest(totals, share)
@@ -245,7 +302,7 @@ def _keep_nearest(totals: NearTotals, share: float) -> tuple[list[Part], float]:
 
 
 def join_parts(parts: list[Part]) -> Part:
-    """Join several parts into one part with the default radius."""
+    """Return several parts as one, with an infinite radius."""
     names = ("numbers", "margins", "reach", "priority")
     joined: list[Any] = [np.concatenate([getattr(part, name) for part in parts]) for name in names]
     return Part(join_rows([part.rows for part in parts]), *joined)

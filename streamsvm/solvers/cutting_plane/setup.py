@@ -1,6 +1,6 @@
 """The set-up of the linear SVM by cutting planes.
 
-Two solvers keep rows near the margin in memory: one read, and ascent on blocks. The number of features and the memory
+Two solvers keep rows near the margin in memory: `one-read`, and ascent on blocks. The number of features and the memory
 determine which of the two is used, and how many rows it keeps. This module also has the parameters, memory and model of
 the ascent.
 """
@@ -16,7 +16,7 @@ from streamsvm.certificates.double_double import add_exact, start_exact
 from streamsvm.data.rows.source import RowSource
 from streamsvm.losses.hinge import add_to_totals
 from streamsvm.numeric.rounding import add_row_magnitudes
-from streamsvm.numeric.row_norms import bound_rows, make_norm, measure_rows
+from streamsvm.numeric.row_norms import make_norm
 from streamsvm.numeric.rows import Rows, compute_scores_of_parts
 from streamsvm.options import BUDGET_SHARE, TrainOptions
 from streamsvm.passes import MemoryNeed, Requests
@@ -25,12 +25,14 @@ from streamsvm.solvers.cutting_plane.block_ascent import MOST_BESIDE, BlockAscen
 from streamsvm.solvers.cutting_plane.coordinate_ascent import ascend, make_part
 from streamsvm.solvers.cutting_plane.cuts import exact_bytes
 from streamsvm.solvers.cutting_plane.line_search_setup import TwoSolvers, make_line_search, read_parameters
+from streamsvm.solvers.cutting_plane.near_rows import Look, choose_within, draw_numbers
 from streamsvm.solvers.cutting_plane.small_qp import MATRICES, MOST_ROWS, PRODUCTS, ROW_COPIES, can_refine
 from streamsvm.solvers.cutting_plane.smoothed_newton import HingeRows
 from streamsvm.solvers.one_read import setup as one_read
 from streamsvm.solvers.options import CuttingPlane
 from streamsvm.solvers.solver import Budget, DualWatch, LinearSolver, Solver, describe_parameters
 from streamsvm.system.errors import InputError
+from streamsvm.system.files import is_remote
 
 COPIES = 4  # copies of the kept rows while new rows are chosen, and of a block while the next block is read
 ROW_VECTORS = 12  # vectors of 8 bytes for each row in memory: labels, costs, shares, distances, orders
@@ -38,7 +40,9 @@ NEWTON_VECTORS = 12  # vectors of 8 bytes for each row in memory, if Newton's me
 NEWTON_MATRICES = 4  # matrices of all pairs of features
 SHARES = 6  # vectors of 8 bytes for each row of the source: shares of two states, of a checkpoint, and of the walk
 VECTORS = 24  # vectors of the width of w
-MOST_FEATURES = 400  # with more features, the matrices of `one_read` cost more than the reads it saves
+MOST_FEATURES = 400  # with more features, the matrices of `one-read` cost more than the reads it saves
+LEADS = "Few rows are resident, so passes of a line search come first: they take less time than those of one-read."
+BY_PRICE = "For rows that all fit into memory, block-ascent takes about {:.2g} s of a processor, and one-read {:.2g} s."
 MOST_BYTES = 256 << 20  # the largest arrays in memory for ascent; above, one read is faster, as it uses threads
 TOO_MANY_FEATURES = f"The data are read in blocks, because one-read supports at most {MOST_FEATURES} features and the "
 TOO_MANY_FEATURES += "rows have {:,}."
@@ -55,7 +59,7 @@ class BlockAscentSolver(LinearSolver):
 
     def __init__(self, source: RowSource, parameters: BlockAscent) -> None:
         self.source, self.parameters, self.bias_feature = source, parameters, parameters.bias_feature
-        self.width = source.n_features + 1
+        self.width, self.starts_warm = source.n_features + 1, parameters.keeps_all  # walks of equal age share a read
         about = describe_parameters(parameters, "seed", "chunk_starts")
         self.settings = {"acceleration": "block-ascent", **about}
         self.dual = DualWatch(kind="shares", width=self.width, most_cuts=0, n_rows=source.n_rows)
@@ -94,7 +98,7 @@ class BlockAscentSolver(LinearSolver):
         return line_search.totals_bytes(1, self.width) + 16 * self.width + 2 * exact_bytes(self.width)
 
     def _count_more_bytes(self) -> int:
-        """Return the bytes of the methods that replace the ascent for few rows, or if all rows are in memory."""
+        """Return the bytes that the ascent's substitutes need: methods for few rows, and for all rows in memory."""
         n, width, more = self.source.n_rows, self.width, 0
         if self.parameters.keeps_all and has_newton(n, self.source.n_features):
             more += 8 * (NEWTON_VECTORS * n + NEWTON_MATRICES * width**2)
@@ -153,10 +157,11 @@ def _hold_rows(source: RowSource, options: TrainOptions, own: CuttingPlane, budg
     """Return a solver with the requested resident rows, or as many as fit; return None if too few fit.
 
     Data with more than MOST_FEATURES features use ascent on blocks. Other data use one read if enough rows fit and
-    ascent is not faster. Ascent is faster in two cases: for arrays in memory, unless they are too large for one thread
-    or so small that any solver is fast; and if few rows can be resident, because ascent then needs fewer reads. Ascent
-    holds the shares of all rows. If the shares do not fit into memory, one read is used instead, unless its sample
-    would be too small.
+    ascent is not faster. Ascent is faster in three cases: for arrays in memory, unless they are too large for one
+    thread or so small that any solver is fast; for stored rows that all fit into memory, if they have many features;
+    and if few rows can be resident, because ascent then needs fewer reads. Ascent holds the shares of all rows. If the
+    shares do not fit into memory, one read is used instead, unless its sample would be too small. If its sample is
+    small, the passes of a line search, which take less time, come first.
     """
     if own.acceleration == "block-ascent" or source.n_features > MOST_FEATURES:
         chosen = _set_up_blocks(source, options, own, budget)
@@ -164,9 +169,12 @@ def _hold_rows(source: RowSource, options: TrainOptions, own: CuttingPlane, budg
             chosen.note = TOO_MANY_FEATURES.format(source.n_features)
         return chosen
     is_small = source.n_rows > MOST_ROWS and source.nbytes <= MOST_BYTES
-    if own.acceleration != "one-read" and not source.on_disk and is_small:
+    seconds = one_read.weigh_ascent(source)
+    is_faster = source.n_rows > one_read.FEW_ROWS and seconds[0] < seconds[1] if source.on_disk else is_small
+    if own.acceleration != "one-read" and is_faster:
         chosen = _set_up_blocks(source, options, own, budget)
         if chosen is not None and chosen.settings["resident_rows"] == source.n_rows:
+            chosen.reason = BY_PRICE.format(*seconds)
             return chosen
     parameters = one_read.choose_parameters(source, options, own, budget)
     number = parameters.resident_rows
@@ -180,7 +188,11 @@ def _hold_rows(source: RowSource, options: TrainOptions, own: CuttingPlane, budg
         if not is_least:
             return None
     note = one_read.describe_more_rows(source, options, number, number)
-    return one_read.make_solver(source, parameters, note, own.scratch)
+    is_local = not is_remote(source.name)  # each read of a store takes longer than what a line search saves in a pass
+    leads = note != "" and own.acceleration != "one-read" and own.scratch is None and is_local
+    solver = one_read.make_solver(source, parameters, note, own.scratch, leads)
+    solver.reason = LEADS if leads else BY_PRICE.format(*seconds)
+    return solver
 
 
 def set_up(source: RowSource, options: TrainOptions, own: CuttingPlane, budget: Budget) -> Solver:
@@ -191,7 +203,9 @@ def set_up(source: RowSource, options: TrainOptions, own: CuttingPlane, budget: 
         acceleration = "line-search"
     if acceleration not in ("line-search", "none"):
         if asked_for_stop:
-            raise InputError(f"epsilon and max_cuts cannot be used with acceleration={acceleration}; use line-search")
+            raise InputError(
+                f"epsilon and max_cuts cannot be used with acceleration={acceleration}: choose line-search"
+            )
         chosen = _hold_rows(source, options, own, budget)
         if chosen is not None and own.scratch is not None and chosen.scratch is None:
             raise InputError(NO_SCRATCH.format(chosen.settings["acceleration"]))
@@ -201,18 +215,21 @@ def set_up(source: RowSource, options: TrainOptions, own: CuttingPlane, budget: 
     if own.scratch is not None:
         raise InputError(NO_SCRATCH.format(acceleration))
     if options.resident_rows is not None:
-        raise InputError(f"resident rows cannot be used with acceleration={acceleration}; use auto, or remove them")
+        raise InputError(
+            f"resident rows cannot be used with acceleration={acceleration}: choose auto, or omit resident_rows"
+        )
     common = {"epsilon": own.epsilon, "max_cuts": own.max_cuts, **read_parameters(source, options, own)}
     parameters = line_search.CuttingPlane(accelerated=acceleration == "line-search", **common)
     return line_search_setup.LineSearchSolver(source, parameters, note)
 
 
 def run_kernels(group: str, rows: Rows) -> None:
-    """Call the compiled functions of one group: "one-read", "ascent", or else cuts and losses."""
+    """Call the compiled functions of one group: "one-read", "ascent", or any other name for cuts and losses."""
     if group == "one-read":
         norm = make_norm(rows, 1.0)
-        measure_rows(norm, rows, 1.0)
-        bound_rows(norm.bound_by_squares(), rows, 1.0)
+        look = Look(np.zeros(3), norm, norm.bound_by_squares(), False, 1.0, 1, 0.0, np.ones(2), 1.0, seed=0)
+        choose_within(rows, look, 1.0)
+        draw_numbers(np.arange(2), 0)
         return
     if group == "ascent":
         part = make_part(rows, np.ones(2), 1.0, np.zeros(2))
@@ -220,7 +237,7 @@ def run_kernels(group: str, rows: Rows) -> None:
         HingeRows(rows, np.ones(2), np.ones(2), 1.0).add_products(None, np.arange(2), np.ones(2))
         return
     add_to_totals(line_search.start_totals(1, 3), rows, np.zeros((2, 3)), np.ones(2), np.ones(1), 1.0)
-    compute_scores_of_parts(rows.X, np.zeros((1, 2, 2)))
+    compute_scores_of_parts(rows.X, np.zeros((1, 2)), np.zeros(2, np.int64), np.array([0, 2]))
     line_search.add_points(line_search.start_points(2, 3), rows, np.zeros((2, 3)), np.ones(2), 1.0)
     add_row_magnitudes(np.zeros(3), np.zeros(3), rows.X, np.ones(2))
     add_exact(start_exact(1), rows, np.zeros((1, 2)), np.zeros(1), np.ones(2))

@@ -45,7 +45,7 @@ from streamsvm.numeric.rows import F64, CsrRows, Rows, slice_rows, to_dense
 from streamsvm.solvers.cutting_plane.smoothed_newton import HingeRows
 from streamsvm.system import interrupts
 
-MOST_ROWS = 500  # For this many rows, H has 2 MB, and a step takes a hundredth of a second.
+MOST_ROWS = 500  # With this many rows, H takes 2 MB, and a step takes a hundredth of a second.
 BLOCK_ROWS = 32  # Two blocks of this many rows are in float64 at once; each takes the memory of as many cuts.
 PRODUCTS = 6  # matrices (rows, rows) held at once
 MOST_STEPS = 100
@@ -87,9 +87,9 @@ def write_out(rows: Rows, part: slice) -> F64:
 def maximise_shares(data: HingeRows, products: F64, share: F64, w: F64, tol: float) -> tuple[F64, bool]:
     """Return shares c (n,) with a small duality gap, and whether the gap is at most tol * D.
 
-    products: the result of `multiply_rows`; share (n,): c0; w (d+1,): the weight vector of c0, with the weight of the
-    constant feature last. If rounding does not allow such a gap, the shares are those with the smallest gap
-    found. D then rises only as far as the accuracy of the products allows. Equal input gives equal bits.
+    products: the result of `multiply_rows`. share (n,): c0. w (d+1,): the weight vector of c0, with the weight of the
+    constant feature last. If rounding does not allow such a gap, the shares with the smallest gap found are returned; D
+    has then risen only as far as the accuracy of the products allows. Equal input gives equal bits.
     """
     used = np.flatnonzero(data.costs > 0.0)
     if not len(used):
@@ -107,7 +107,7 @@ def maximise_shares(data: HingeRows, products: F64, share: F64, w: F64, tol: flo
 def _climb(H: F64, g: F64, start: F64, value: float, tol: float) -> tuple[F64, float, bool]:
     """Return the c with the smallest gap found, the rise of its D above `value`, and whether the gap is small enough.
 
-    If the gap is small enough before D exceeds its value at the start, the steps continue.
+    start: c0. value: D(c0). Even if the gap is small enough, the steps continue until D exceeds its value at the start.
     """
     point = start_point(g)
     best, rise, least, idle, is_enough = start, 0.0, np.inf, 0, False
@@ -135,7 +135,7 @@ def start_point(g: F64) -> Point:
 def step_to_target(point: Point, solve: Callable[[F64], F64]) -> Point:
     """Return the next point by Mehrotra's predictor and corrector; it is NaN if Newton's equations cannot be solved.
 
-    solve: returns dc, given the terms of the targets on the right side of Newton's equations.
+    solve: a function that returns dc, given the terms of the targets on the right side of Newton's equations.
     """
     c, u, p, q = point
 
@@ -192,14 +192,14 @@ def refine_shares(data: HingeRows, share: F64, w: F64, tol: float) -> F64:
     B[-1] = w
     if not len(used) or not np.all(np.isfinite(B)):
         return best
-    if B.shape[1] > len(B):  # in the span of the rows and w, they have fewer coordinates
+    if B.shape[1] > len(B):  # in the span of the rows and w, all of them have fewer coordinates
         B = np.ascontiguousarray(qr(B.T, mode="economic", overwrite_a=True, check_finite=False)[1].T)
     best[used] = np.minimum(_climb_exactly(B[:-1], costs[used], share[used], B[-1], tol), 1.0)
     return best
 
 
 def _climb_exactly(B: F64, costs: F64, start: F64, w0: F64, tol: float) -> F64:
-    """Return the c with the highest D found, beginning at the central point; w0 (width,) is the w of `start`."""
+    """Return the c with the highest D found, from the central point on. w0 (width,): the w of the shares `start`."""
     point, best, idle = start_point(costs - B @ w0), start, 0
     value = highest = float(costs @ start - w0 @ w0 / 2)
     with np.errstate(all="ignore"):  # a NaN value of D counts as no rise, which ends the loop

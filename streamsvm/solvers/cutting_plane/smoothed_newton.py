@@ -36,13 +36,17 @@ NARROWER = 0.3  # the width is multiplied by this once the smoothing causes most
 NARROWEST = 1e-12  # rounding is the limit if no step descends with a width below this
 MOST_STEPS = 200
 MOST_IDLE_STEPS = 30  # rounding is the limit after this many steps in which neither F fell nor D rose
+START_WIDTHS = 8  # the number of widths that are tried at a start other than 0
 LINE_STEPS = 30  # bisections of a line search
 FLAT = 0.1  # a line search ends where the derivative falls to this share of its initial value
 
 
 @dataclass(frozen=True)
 class Linear:
-    """The linear part of F, c - g.w, which does not depend on the rows in memory: slope g (width,), value c."""
+    """The linear part of F, c - g.w, which does not depend on the rows in memory.
+
+    slope (width,): g. value: c.
+    """
 
     slope: F64
     value: float
@@ -50,7 +54,11 @@ class Linear:
 
 @dataclass(frozen=True)
 class Optimum:
-    """The lowest F found, with its w (width,), and the highest D found, with its shares a (n,)."""
+    """The best points found, of F and of D.
+
+    w (width,), objective: the point with the lowest F, and this F. shares (n,), lower_bound: the point with the highest
+    D, and this D.
+    """
 
     w: F64
     objective: float
@@ -60,7 +68,10 @@ class Optimum:
 
 @dataclass(frozen=True)
 class HingeRows:
-    """Rows in memory with labels y_i of -1 or +1 and costs C_i, (n,) each, and the value of the constant feature."""
+    """Rows in memory.
+
+    y, costs (n,): the labels y_i, -1 or +1, and the costs C_i. bias_feature: the value of the constant feature.
+    """
 
     rows: Rows
     y: F64
@@ -95,7 +106,7 @@ class HingeRows:
 
 
 def read_rows(settings: Any, rows: Rows) -> HingeRows:
-    """Return rows in memory with labels and costs, given class_costs and bias_feature in the settings."""
+    """Return rows in memory with labels and costs. settings: an object with class_costs and bias_feature."""
     y, costs = read_labels(np.array(settings.class_costs), rows.y, rows.sample_weight)
     return HingeRows(rows, y, costs, settings.bias_feature)
 
@@ -141,13 +152,15 @@ def minimise(
     w, quadratic = start, _Quadratic(linear, pull)
     margins, costs = data.find_margins(start), data.costs
     best, idle = Optimum(start, float("inf"), np.zeros(len(costs)), float("-inf")), 0
+    on_edge = False
+    if np.any(start):
+        smoothing = _choose_width(data, quadratic, 1.0 - margins, smoothing)
     for _ in range(MOST_STEPS):
         interrupts.check()
         slack = 1.0 - margins
-        shares = np.clip(0.5 + slack / (2.0 * smoothing), 0.0, 1.0)
-        v, product = quadratic.slope + data.combine(shares), quadratic.multiply(w)
+        shares, v, bound = _find_dual(data, quadratic, slack, smoothing)
+        product = quadratic.multiply(w)
         objective = float(w @ product / 2 - quadratic.slope @ w + quadratic.value + costs @ np.maximum(slack, 0.0))
-        bound = float(quadratic.value + costs @ shares - v @ quadratic.solve(v) / 2)
         idle = 0 if objective < best.objective or bound > best.lower_bound else idle + 1
         best = replace(best, w=w, objective=objective) if objective < best.objective else best
         best = replace(best, shares=shares, lower_bound=bound) if bound > best.lower_bound else best
@@ -157,7 +170,7 @@ def minimise(
         if objective - bound <= 2.0 * added:
             smoothing *= NARROWER
             continue
-        near = np.flatnonzero(np.abs(slack) < smoothing)
+        near = np.flatnonzero(np.abs(slack) <= smoothing if on_edge else np.abs(slack) < smoothing)
         matrix = data.add_products(quadratic.Q, near, costs[near] / (2.0 * smoothing))
         try:
             step = cho_solve(cho_factor(matrix), v - product)
@@ -166,6 +179,9 @@ def minimise(
         along = data.find_margins(step)
         first, second = float((product - quadratic.slope) @ step), float(step @ quadratic.multiply(step))
         length = _search_line(first, second, slack, along, costs, smoothing)
+        if length == 0.0 and not len(near) and not on_edge:
+            on_edge = True
+            continue
         if length == 0.0:
             if smoothing < NARROWEST:
                 break
@@ -176,11 +192,26 @@ def minimise(
     return best
 
 
+def _find_dual(data: HingeRows, quadratic: _Quadratic, slack: F64, smoothing: float) -> tuple[F64, F64, float]:
+    """Return the shares a_i of a smoothing, their v, and the lower bound D(a)."""
+    shares = np.clip(0.5 + slack / (2.0 * smoothing), 0.0, 1.0)
+    v = quadratic.slope + data.combine(shares)
+    return shares, v, float(quadratic.value + data.costs @ shares - v @ quadratic.solve(v) / 2)
+
+
+def _choose_width(data: HingeRows, quadratic: _Quadratic, slack: F64, widest: float) -> float:
+    """Return the width, at most `widest`, whose lower bound is the highest at a point that may be near the optimum."""
+    widths = widest * NARROWER ** np.arange(START_WIDTHS)
+    bounds = [_find_dual(data, quadratic, slack, float(width))[2] for width in widths]
+    return float(widths[int(np.argmax(bounds))])
+
+
 def _search_line(first: float, second: float, slack: F64, along: F64, costs: F64, smoothing: float) -> float:
     """Return the step length, at most 1, at which the derivative is nearly 0; return 0 if the step does not descend.
 
-    first, second: the derivative of the quadratic part at the start, and its change along the step; along (n,): the
-    change of the margins along the step.
+    first, second: the derivative of the quadratic part at the start, and its change along the whole step. slack (n,):
+    the values 1 - m_i at the start. along (n,): the change of the margins along the step. costs (n,): C_i. smoothing:
+    the width.
     """
 
     def differentiate(t: float) -> float:

@@ -43,10 +43,10 @@ INNER_TOL_SHARE = 0.1  # a working set is solved to this share of the violation 
 
 @dataclass
 class ColumnCache:
-    """Kernel columns of some rows of the active set. The oldest column is evicted for a new one.
+    """Kernel columns of some rows of the active set. A new column replaces the oldest one.
 
-    columns: (slots, m); slot: (m,), the slot of each row's column, or -1; owner: (slots,), the row in each slot, or -1;
-    next: the slot to assign next.
+    columns: (slots, m), the kernel columns. slot: (m,), the slot of each row's column, or -1. owner: (slots,), the row
+    in each slot, or -1. next: the slot to assign next.
     """
 
     columns: Values
@@ -96,7 +96,10 @@ def scale(K: Values, factor: float) -> Values:
 
 @dataclass
 class ActiveSet:
-    """m rows in memory: X (m, d); y (m,), -1 or +1; costs, alpha, f (m,); rows (m,), their numbers in the dataset.
+    """m rows in memory.
+
+    X (m, d): features. y (m,): labels, -1 or +1. costs, alpha, f (m,): costs, multipliers and sums. rows (m,): row
+    numbers in the dataset.
 
     tube: the tube of a regression, where y is the side of each row, or None. totals: the sums of the multipliers of
     both sides if these are fixed (FixedSum), or None.
@@ -128,7 +131,7 @@ class ActiveSet:
 
     @property
     def has_labels(self) -> bool:
-        """Whether the corners of the rows are class labels y: no regression, and no fixed sums."""
+        """Whether the rows' corners are class labels y, as for two classes: no regression, and no fixed sums."""
         return self.tube is None and self.totals is None
 
     def settle(self) -> Conditions:
@@ -141,12 +144,12 @@ class ActiveSet:
 class Rounds:
     """The settings of the rounds that improve an active set, the random generator, and the last working set.
 
-    inner: a name in INNER_SOLVERS; rule: one of working_set.RULES; size: the number of rows of a working set.
+    inner: a name in INNER_SOLVERS. rule: one of working_set.RULES. size: the number of rows of a working set.
     damping: a factor of at least 1 by which kernel values are multiplied, as if each active row represented that many
     rows that will move in the same way. D still rises (sigma' of Ma et al. 2015, "Adding vs. averaging").
-    gap: the relative duality gap at which to stop if all rows are active, else None.
+    gap: the relative duality gap at which the rounds stop if all rows are active; else None.
     previous: the last working set, in the order in which its rows joined it.
-    most_pairs: the maximum number of pair steps of SMO; pairs: the number of pair steps made so far.
+    most_pairs: the maximum number of pair steps of SMO. pairs: the number of pair steps made so far.
     """
 
     kernel: Kernel
@@ -221,7 +224,7 @@ def _improve_working_set(
 
 
 def _solve_working_set(active: ActiveSet, rounds: Rounds, problem: WorkingSet, tol: float) -> F64:
-    """Return the solved multipliers of a working set. For nu-SVR their sum rises by at most the room (hinges.py)."""
+    """Return the solved multipliers of a working set. In nu-SVR, their sum rises by at most `room` (hinges.py)."""
     alpha, hinges = _run_inner(rounds, problem, tol), active.hinges
     if not isinstance(hinges, NuTubeRows) or problem.by_side:
         return alpha
@@ -251,14 +254,14 @@ def _sum_gains(problem: WorkingSet, alpha: F64) -> float:
 
 
 def _form_kernel(active: ActiveSet, rounds: Rounds, cache: ColumnCache, chosen: I64) -> Values:
-    """Return K_WW of the chosen rows, times the damping (which is 1 if all rows are active)."""
+    """Return K_WW of the chosen rows, times the damping. The damping is 1 if all rows are active."""
     if rounds.damping == 1.0 and len(chosen) == len(cache.slot) and np.all(cache.slot == chosen):
         return cache.columns  # never scaled in place, since the damping is 1
     return scale(form_kernel(rounds.kernel, active.X, cache, chosen, rounds.threads), rounds.damping)
 
 
 def _improve_by_platt(active: ActiveSet, rounds: Rounds, cache: ColumnCache, tol: float) -> bool:
-    """Improve the whole active set by Platt's two loops. It must hold all rows, so that f has no other terms."""
+    """Improve the whole active set, which must hold all rows (so that f has no other terms), by Platt's two loops."""
     seed, most = int(rounds.rng.integers(1 << 31)), PLATT_VALUES_PER_PAIR * len(active.y) ** 2 + LEAST_PLATT_VALUES
     problem, cache_bytes = (active.X, active.y, active.costs, rounds.kernel), cache.columns.nbytes
     found = solve_by_platt(*problem, active.alpha, tol, cache_bytes, seed, max_values=most)

@@ -76,7 +76,11 @@ MOST_CORRECTIONS = 3  # corrections of the multipliers, each of which reduces w 
 
 
 class Equations(NamedTuple):
-    """The problem: Z (n, r), y, C and the corners (n,), the groups G (n, p), 0 or 1, and their sums g (p,)."""
+    """The constants of the problem.
+
+    Z (n, r): the factor of K. y, costs, corners (n,): labels, costs C and corners. groups (n, p): the columns of G, 0
+    or 1. sums (p,): the fixed sums g.
+    """
 
     Z: F64
     y: F64
@@ -90,12 +94,12 @@ class Equations(NamedTuple):
         return Equations._make((*(each[rows] for each in self[:-1]), self.sums))
 
     def find_point(self) -> F64:
-        """Return q (n,) with G'Yq = g, where |q_i| / C_i is the same for all rows of a group (column of G)."""
+        """Return q (n,) with G'Yq = g, where |q_i| / C_i is the same for all rows of a group (a column of G)."""
         shares = self.sums / (self.costs @ self.groups)
         return np.asarray(self.y * self.costs * (self.groups @ shares))
 
     def certify(self, alpha: F64) -> Certificate:
-        """Evaluate the objective and its lower bound at the multipliers alpha (n,)."""
+        """Return the certificate of the multipliers alpha (n,): the objective and its lower bound."""
         f = self.Z @ ((self.y * alpha) @ self.Z)
         if len(self.sums) == 1:
             return certify(self.y, self.costs, alpha, f, None, self.corners)
@@ -116,9 +120,10 @@ class Equations(NamedTuple):
 
 
 class Point(NamedTuple):
-    """A point near the central path, or a direction: w (r,), b (p,), and s, a, xi and u of the rows, (n,) each.
+    """A point near the central path, or a direction.
 
-    s: the surpluses of the rows; a: the multipliers; xi: the losses; u = C - a.
+    w (r,), b (p,): the weights and biases. s: the surpluses of the rows. a: the multipliers. xi: the losses. u: C - a.
+    The last four are (n,) each.
     """
 
     w: F64
@@ -148,10 +153,10 @@ def solve_in_factor(
     """Return multipliers a (n,), 0 <= a <= C, whose relative gap is at most tol, or as small as can be reached.
 
     Either y'a = 0, or the multipliers with y = +1 and with y = -1 have the sums `totals`.
-    Z (n, r): float64, finite; y (n,): -1 or +1; costs (n,): C_i >= 0; tol: bound of (P - D) / P. corners (n,): the
-    largest |c_i| should be about 1; nu-SVR has each row twice, above and below its target. By default they are y, or 0
-    if there are totals (the rows are then scaled so that scores y_i (w.z_i) are at most about 1). Equal input gives
-    equal bits.
+    Z (n, r): float64, finite. y (n,): -1 or +1. costs (n,): C_i >= 0. tol: the bound of (P - D) / P. corners (n,): the
+    largest |c_i| should be about 1; nu-SVR has each row twice, above and below its target. By default the corners are
+    y, or 0 if there are totals (the rows are then scaled so that scores y_i (w.z_i) are at most about 1). Equal input
+    gives equal bits.
     """
     if totals is None and len(np.unique(y[costs > 0])) < 2:
         return np.zeros(len(y))  # with one class, y'a = 0 allows only a = 0
@@ -311,7 +316,7 @@ def _multiply_rows(X: F64, columns: F64) -> Pair:
 
 
 def _power(products: Pair, gamma: float, coef0: float, degree: int) -> Pair:
-    """Return (gamma x.z + coef0)^degree as a pair."""
+    """Return (gamma x.z + coef0)^degree as a pair, given the products x.z as a pair."""
     product_high, product_low = products
     scaled, lost = multiply_two(product_high, gamma)
     total, rest = add_two(scaled, coef0)
@@ -328,7 +333,7 @@ def solve_all(
 ) -> tuple[F64, bool]:
     """Improve alpha until the relative gap is proved to be at most `gap`, with f recomputed in float64.
 
-    share: each improvement ends when this share of the violation is left; largest: the greatest k_ii.
+    share: each improvement ends when the violation has fallen to this share. largest: the greatest k_ii.
     Return a bound of the errors of f, (n,), and whether more precise kernel values would help.
     """
     fill(active, rounds, cache)
@@ -352,7 +357,7 @@ def solve_all(
 
 
 def suits_factor(active: ActiveSet, kernel: Kernel) -> bool:
-    """Whether the kernel matrix has a factor for which an interior-point step takes well under a second.
+    """Return whether the kernel matrix has a factor for which an interior-point step takes well under a second.
 
     If the multipliers have fixed sums, each side must have a positive sum (nu-SVC and nu-SVR, but not one class).
     """
@@ -461,7 +466,7 @@ def form_exact_sums(active: ActiveSet, kernel: Kernel, threads: int) -> F64:
 
 
 def bounds_by_terms(kernel: Kernel, X: Matrix) -> bool:
-    """Whether each kernel value has a small relative error, so that the errors of sums follow from their terms.
+    """Return whether each kernel value has a small relative error, so that the errors of sums follow from their terms.
 
     This holds for a Gaussian kernel, and for a polynomial kernel without cancellation: neither X nor coef0 has negative
     values.
@@ -512,15 +517,16 @@ def _bound_working_sums(active: ActiveSet, kernel: Kernel) -> F64:
 
 
 def _bound_additions(active: ActiveSet, changes: F64 | float) -> F64:
-    """Bound the rounding of the additions to f, (n,). changes: the sum of the magnitudes of all added terms.
+    """Return a bound of the rounding error of f after the additions of the rounds, (n,).
 
-    Each intermediate sum equals f minus the terms added later, and is rounded once.
+    changes: the sum of the magnitudes of all added terms. Each intermediate sum equals f minus the terms added later,
+    and is rounded once.
     """
     return np.asarray(UNIT * active.additions * (np.abs(active.f) + changes))
 
 
 def _form_sums(active: ActiveSet, kernel: Kernel, rows: I64, errors: F64, threads: int) -> None:
-    """Recompute f of these rows in float64, in place, and write the bounds of their errors into `errors`, (n,)."""
+    """Recompute f of these rows in float64, in place, and write bounds of the errors of f into `errors`, (n,)."""
     support = np.flatnonzero(active.alpha)
     columns, coef = kernels.to_float64(take_rows(active.X, support)), (active.alpha * active.y)[support]
     w = kernels.combine_rows(columns, coef) if kernel.name == "linear" else np.empty(0)

@@ -66,7 +66,7 @@ SIDES = (1.0, -1.0)
 
 
 class Tube(NamedTuple):
-    """The targets t_i (n,), float64, and epsilon, the half-width of the tube around them."""
+    """The tube of a regression. targets (n,): t_i, float64. width: epsilon, the half-width of the tube."""
 
     targets: F64
     width: float
@@ -74,7 +74,11 @@ class Tube(NamedTuple):
 
 @dataclass(frozen=True)
 class _Rows:
-    """y_i, C_i, a_i and f_i of n rows; the tube of a regression, or None; the fixed sums of both sides, or None."""
+    """The rows of a problem.
+
+    y, costs, alpha, f (n,): y_i, C_i, a_i and f_i. tube: the tube of a regression, or None. totals: the fixed sums of
+    both sides, or None.
+    """
 
     y: F64
     costs: F64
@@ -84,7 +88,7 @@ class _Rows:
     totals: Totals | None
 
     def find_side(self, side: float) -> Conditions:
-        """Return the optimality conditions with only the rows of one side free to move."""
+        """Return the optimality conditions that hold if only the rows of one side may move."""
         costs = np.where(self.y == side, self.costs, 0.0)
         return find_conditions(self.y, costs, self.alpha, self.f, self.corners)
 
@@ -112,7 +116,10 @@ class _Rows:
 
 
 class SummedRows(_Rows):
-    """The rows of one class or of nu-SVC. by_side: whether working sets keep the sums of both sides."""
+    """The rows of one class or of nu-SVC.
+
+    by_side: whether working sets keep the sums of both sides.
+    """
 
     by_side = True
     totals: Totals
@@ -124,11 +131,11 @@ class SummedRows(_Rows):
 
     @property
     def sums(self) -> list[FixedSum]:
-        """The fixed sums of those sides that have rows."""
+        """The fixed sum of each side that has rows."""
         return [FixedSum(rows, total) for _, rows, total in list_sides(self.y, self.totals)]
 
     def certify(self, bias: float | None = None) -> Certificate:
-        """Evaluate the objective and its bound, at `bias` or (if None, or for two sides) at the best biases."""
+        """Return the objective and its bound, at `bias` or (if None, or for two sides) at the best biases."""
         offsets = None if bias is None or len(self.sums) > 1 else [-bias]
         return certificates.certify_sums(self.costs, self.alpha, self.y * self.f, self.sums, offsets)
 
@@ -154,7 +161,7 @@ class SummedRows(_Rows):
             self.alpha[rows] = own
 
     def list_lacking(self) -> list[tuple[I64, float]]:
-        """Return the rows and the fixed sum of each side whose multipliers sum to less, by more than rounding.
+        """Return the rows and the fixed sum of each side whose multipliers have not reached this sum, rounding aside.
 
         If there is no such side, the multipliers are feasible.
         """
@@ -166,7 +173,10 @@ class SummedRows(_Rows):
         return found
 
     def find_rises(self) -> F64:
-        """Return the increase of each multiplier, (n,), that fills the sums. Rows with the lowest scores come first."""
+        """Return the increase of each multiplier, (n,), with which the sums reach their fixed values.
+
+        The multipliers of the rows with the lowest scores rise first.
+        """
         rises, g, rooms = np.zeros(len(self.y)), self.y * self.f, self.costs - self.alpha
         for rows, total in self.list_lacking():
             rises[rows] = certificates.raise_lowest(rooms[rows], g[rows], total - sum_exactly(self.alpha[rows]))
@@ -183,7 +193,7 @@ class SummedRows(_Rows):
 
 
 def list_sides(y: F64, totals: Totals) -> Iterator[tuple[float, I64, float]]:
-    """Yield y_i, the rows and the fixed sum of each side that has rows."""
+    """Yield, for each side that has rows: its y_i, its rows, and its fixed sum."""
     for side, total in zip(SIDES, totals, strict=True):
         rows = np.flatnonzero(y == side)
         if len(rows):
@@ -206,7 +216,7 @@ def compute_total(nu: float, costs: F64) -> float:
 def find_part(y: F64 | None, costs: F64, total: float, two_sums: bool, others: F64) -> Totals:
     """Return the sums that the multipliers of an active set should have on both sides.
 
-    This is the fixed sum of the side minus the multipliers of the inactive rows, or the sum of the costs of the active
+    The sum of a side is its fixed sum minus the multipliers of the inactive rows, or the sum of the costs of the active
     rows if that is smaller. others: y_i a_i of the inactive rows. y: the sides of the active rows, or None if each of
     them may be on either side.
     """
@@ -229,7 +239,7 @@ class NuTubeRows(_Rows):
 
     @property
     def room(self) -> float:
-        """The amount by which sum_i |s_i| can still rise; 0 if this is only rounding."""
+        """The amount by which sum_i |s_i| can still rise; 0 if this amount is only rounding."""
         room = self.total - math.fsum(self.alpha[self.alpha > 0.0].tolist())
         return room if room > FULL_SHARE * abs(self.total) else 0.0
 
@@ -244,7 +254,7 @@ class NuTubeRows(_Rows):
         return above.bias >= below.bias
 
     def certify(self, bias: float | None = None) -> Certificate:  # noqa: ARG002
-        """Evaluate P and D at the best bias and the best epsilon."""
+        """Return the certificate of P and D at the best bias and the best epsilon."""
         return certificates.certify_nu_tube(self.y, self.costs, self.alpha, self.f, self.tube.targets, self.total)
 
     def find_conditions(self) -> Conditions:
@@ -265,7 +275,7 @@ class NuTubeRows(_Rows):
         return certificates.prove_nu_tube(*about, self.total, errors, largest, is_definite)
 
     def restore_sums(self, others: F64) -> None:
-        """Correct the rounding of sum_i s_i, or of each side's sum if there is no room. others: s_i of other rows."""
+        """Correct the rounding of sum_i s_i or, if there is no room, of each side's sum. others: s_i of other rows."""
         if self.room > 0.0:
             restore_balance(self.y, self.alpha, self.costs, others)
         else:
@@ -273,7 +283,7 @@ class NuTubeRows(_Rows):
 
 
 def cut_step(before: F64, after: F64, room: float) -> F64:
-    """Return the point nearest to `after` on the segment from `before` at which the sum has risen by at most `room`."""
+    """Return the last point on the segment from `before` to `after` whose sum has risen by at most `room`."""
     rise = math.fsum([*after.tolist(), *(-before).tolist()])
     return after if rise <= room else before + (after - before) * (room / rise)
 
@@ -288,7 +298,7 @@ class Hinges(_Rows):
         restore_balance(self.y, self.alpha, self.costs, others)
 
     def certify(self, bias: float | None = None) -> Certificate:
-        """Evaluate P and D; see `certificates.kernel.certify`."""
+        """Return the certificate of P and D; see `certificates.kernel.certify`."""
         both = self.list_both()
         corners = None if self.tube is None else both.corners
         return certificates.certify(both.y, both.costs, both.alpha, both.f, bias, corners)

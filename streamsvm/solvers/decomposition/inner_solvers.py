@@ -80,7 +80,7 @@ BRIEF_ERROR_UPDATES = 20_000_000  # updates of errors that take about a hundredt
 BRIEF_STEPS_PER_ROW = 200  # a brief solution may take at least this many steps per row
 STEP_COST = 100  # fixed cost of a step, in updates of one error
 TINY_CURVATURE = 1e-12  # the least curvature in the scores of pairs, for K_ii of about 1
-LEAST_CURVATURE = 1e-290  # the least curvature in the division for t
+LEAST_CURVATURE = 1e-290  # the least curvature by which an error difference is divided to give t
 ORDINARY_BITS = 40  # K is scaled if its diagonal is beyond 2^-40 to 2^40, since scores are squares in float32
 EPS = float(np.finfo(np.float64).eps)
 REFRESH_STEPS_PER_ROW = 4  # recomputing the errors costs about as much as q steps
@@ -90,9 +90,11 @@ VECTOR_FLAGS = {"nnan", "nsz", "contract"}
 
 
 class _Pairs(NamedTuple):
-    """The constants of a solution: K (q, q), its diagonal, the errors at the start, and the bounds of y_i a_i.
+    """The constants of a solution by pair steps.
 
-    side: (q,), the kept sum to which each row belongs: 0 for the first sum, 1 for the second if there are two.
+    K (q, q): kernel values. diagonal (q,): the diagonal of K. errors (q,): e_i at the start. least, greatest (q,): the
+    bounds of y_i a_i. side (q,): the kept sum to which each row belongs: 0 for the first sum, 1 for the second if there
+    are two.
     """
 
     K: F32 | F64
@@ -107,8 +109,8 @@ class _Pairs(NamedTuple):
 def _update_errors(errors: F64, Ki: F32, Kj: F32, t: float, up: F64, down: F64) -> tuple[float, float]:
     """Update the errors after a step t; return m and M.
 
-    m is the greatest error of the rows that can move up, and M the least of those that can move down. up (q,): 0, or
-    -inf for rows that cannot move up; down (q,): 0, or +inf for rows that cannot move down.
+    m is the greatest error of the rows that can move up, and M the least error of the rows that can move down. up (q,):
+    0, or -inf for rows that cannot move up. down (q,): 0, or +inf for rows that cannot move down.
     """
     greatest, least_negated = -np.inf, -np.inf
     for k in range(errors.size):
@@ -134,7 +136,8 @@ def _find_second(
 ) -> int:
     """Return the j with which i would lower F most if there were no box (WSS 2).
 
-    greatest, least: m and M. Differences of errors are scaled to at most 1, so that their squares fit into float32.
+    i: the row that moves up. greatest, least: m and M. Differences of errors are scaled to at most 1, so that their
+    squares fit into float32.
     """
     scale, Kii = 1.0 / (greatest - least), diagonal[i]
     best = np.float32(0.0)
@@ -252,10 +255,10 @@ def _run(problem: _Pairs, moved: F64, tol: float, max_steps: int) -> int:
 def run_pairs(problem: WorkingSet, tol: float, max_steps: int) -> tuple[F64, int]:
     """Return alpha (q,) of the working set with m(alpha) - M(alpha) <= tol, and the number of pair steps.
 
-    tol: absolute, in units of the errors (1e-3 is usual); at least epsilon max |e_i|, the rounding of the errors, is
-    used. max_steps: the maximum number of steps. If they run out before tol is reached, alpha is still feasible.
-    y'alpha equals its value at the start to rounding, and F is never above its value at the start. Equal input
-    gives equal bits. Sources: Platt 1998; Fan, Chen & Lin 2005.
+    tol: the largest violation, absolute, in units of the errors (1e-3 is usual); at least epsilon max |e_i|, the
+    rounding of the errors, is used. max_steps: the maximum number of steps. If they run out before tol is reached,
+    alpha is still feasible. y'alpha equals its value at the start to rounding, and F is never above its value at the
+    start. Equal input gives equal bits. Sources: Platt 1998; Fan, Chen & Lin 2005.
     """
     least, greatest = problem.bounds()
     moved = problem.y * problem.alpha
@@ -277,8 +280,7 @@ def solve_by_few_pairs(problem: WorkingSet, tol: float) -> F64:
 def run_few_pairs(problem: WorkingSet, tol: float, most: int) -> tuple[F64, int]:
     """Call `run_pairs` with a limit of a few hundredths of a second or BRIEF_STEPS_PER_ROW steps per row.
 
-    The larger of these two limits applies, but at most `most` steps are made. The caller can handle Ctrl-C between two
-    calls.
+    The larger of these two limits applies, but at most `most` steps are made. Ctrl-C can be handled between two calls.
     """
     n_rows = len(problem.y)
     brief = max(BRIEF_ERROR_UPDATES // (n_rows + STEP_COST), BRIEF_STEPS_PER_ROW * n_rows)
@@ -293,16 +295,19 @@ def _find_scale(K: F32 | F64) -> int:
 
 
 MAX_STEPS = 200
-PUBLISHED_STEPS = 3  # steps at each guard with the weights of Table 1, before the steps with their limit
+PUBLISHED_STEPS = 3  # steps at each guard with the weights of Table 1, before steps with the limit of these weights
 GUARD_FACTOR = 0.05  # the factor by which the guard shrinks once P is minimised at the current guard
-LONGEST_STEP = 10.0  # relative to the model's step: where P is flat to rounding, its minimum is arbitrary
+LONGEST_STEP = 10.0  # as a multiple of the model's step: where P is flat to rounding, its minimum is arbitrary
 S1, S2, S3 = 1, 2, 3  # the sets of rows: solved by the system, without a loss, and with the multiplier at the cost
-JITTERS = (0.0, 1e-10, 1e-7)  # added to the diagonal in turn, times the largest K_ii; a jitter only shortens the step
+JITTERS = (0.0, 1e-10, 1e-7)  # shares of the largest K_ii to add to the diagonal, tried in turn: they shorten steps
 
 
 @dataclass
 class _Point:
-    """A point of the primal: s (q,), the products K s (q,), the bias b, and the residuals r (q,)."""
+    """A point of the primal.
+
+    s, products, residuals (q,): s, K s and r. bias: b.
+    """
 
     s: F64
     products: F64
@@ -312,7 +317,10 @@ class _Point:
 
 @dataclass(frozen=True)
 class _Primal:
-    """The constants of P in the module's formulas: K in float64, y, C, t - c (`wanted`) and G (`total`)."""
+    """The constants of P in the formulas above.
+
+    K (q, q): kernel values in float64. y, costs, wanted (q,): y, C and t - c. total: G.
+    """
 
     K: F64
     y: F64
@@ -324,15 +332,15 @@ class _Primal:
 def solve_by_irwls(problem: WorkingSet, tol: float) -> F64:
     """Return alpha (q,) of the working set with m(alpha) - M(alpha) <= tol, by IRWLS.
 
-    tol: absolute, in units of the errors. The multipliers are feasible, y'alpha equals its value at the start to
-    rounding, and F is never above its value at the start. Equal input gives equal bits. Memory: two more (q, q) float64
-    arrays. The method is Table 1 of Pérez-Cruz et al. 2000 with the safeguards above.
+    tol: the largest violation, absolute, in units of the errors. The multipliers are feasible, y'alpha equals its value
+    at the start to rounding, and F is never above its value at the start. Equal input gives equal bits. Memory: two
+    more (q, q) float64 arrays. The method is Table 1 of Pérez-Cruz et al. 2000 with the safeguards above.
     """
     return _solve_towards(problem, tol, _reweight)
 
 
 def _solve_towards(problem: WorkingSet, tol: float, find: Callable[[WorkingSet, float], F64]) -> F64:
-    """Return the best multipliers on the segment from a0 to the multipliers of `find`, improved by pair steps."""
+    """Return the best multipliers on the segment from a0 to those that `find` returns, improved by pair steps."""
     if problem.violation() <= tol:
         return problem.alpha.copy()
     best = problem.best_towards(problem.repair(find(problem, tol)))
@@ -391,7 +399,7 @@ def _read_sets(primal: _Primal, point: _Point, guard: float) -> I64:
 def _reorder(primal: _Primal, sets: I64, solution: F64, residuals: F64) -> I64:
     """Return the sets after Table 1, step 4, a to d.
 
-    solution: s that solves the system. residuals: the residuals after the line search.
+    sets: the sets before. solution: the s that solves the system. residuals: the residuals after the line search.
     """
     of_loss = np.where(sets == S3, S3, S1)
     moved = np.where((residuals > 0) & (primal.costs > 0), of_loss, S2)
@@ -473,11 +481,11 @@ def _search(slope: float, curvature: float, residuals: F64, falls: F64, costs: F
 def solve_by_qp(problem: WorkingSet, tol: float) -> F64:
     """Return alpha (q,) of the working set with m(alpha) - M(alpha) <= tol, by PIQP.
 
-    tol: absolute, in units of the errors. The library's point lies slightly inside the box and misses y'a = y'a0
-    slightly. A row is put on a bound if the Lagrange multiplier of the bound is larger than the row's distance from it,
-    and the other rows make up the sum. Pair steps (`solve_by_few_pairs`) then remove the remaining violation, which is
-    most of the work if K is indefinite. F is never above its value at the start, and equal input gives equal bits.
-    Raises InputError if PIQP is not installed.
+    tol: the largest violation, absolute, in units of the errors. The library's point lies slightly inside the box and
+    misses y'a = y'a0 slightly. A row is put on a bound if the Lagrange multiplier of the bound is larger than the row's
+    distance from it, and the other rows make up the sum. Pair steps (`solve_by_few_pairs`) then remove the remaining
+    violation, which is most of the work if K is indefinite. F is never above its value at the start, and equal input
+    gives equal bits. Raises InputError if PIQP is not installed.
     """
     return _solve_towards(problem, tol, _solve_with_piqp)
 
@@ -487,7 +495,9 @@ def _solve_with_piqp(problem: WorkingSet, tol: float) -> F64:
     try:
         import piqp
     except ImportError as error:
-        raise InputError("the inner solver 'qp' needs the package PIQP: install streamsvm[qp]") from error
+        raise InputError(
+            "the inner solver 'qp' needs the package PIQP: install it with pip install streamsvm[qp]"
+        ) from error
     rows = np.flatnonzero(problem.costs > 0)
     alpha, y, costs = problem.alpha[rows], problem.y[rows], problem.costs[rows]
     hessian = _make_definite(problem.K[np.ix_(rows, rows)].astype(np.float64) * np.outer(y, y))

@@ -59,7 +59,10 @@ class Problem(NamedTuple):
 
 
 class Members(NamedTuple):
-    """A set of rows: rows[:size[0]]; where[i] is the position of row i in it, or -1 if row i is not a member."""
+    """A set of rows.
+
+    rows[:size[0]]: the rows. where[i]: the position of row i in `rows`, or -1 if row i is not in the set.
+    """
 
     rows: I64
     where: I64
@@ -67,14 +70,14 @@ class Members(NamedTuple):
 
 
 class State(NamedTuple):
-    """All that changes during the solution. Scalars are arrays of length 1, which compiled code can change."""
+    """The variables of the solution. Scalars are arrays of length 1, which compiled code can change."""
 
     alpha: F64
     b: F64
     w: F64  # sum a_i y_i x_i if the problem folds
     errors: F64  # E_i of free rows: Platt's error cache
     unbiased: F64  # E_i - b of each row when it was last examined
-    violation: F64  # of each row's condition at that time; negative if the condition holds with some leeway
+    violation: F64  # each row's violation of its condition at that time; negative if the condition holds with leeway
     free: Members
     support: Members
     cached: F64  # (slots, n) kernel rows; values not computed yet are NaN
@@ -112,7 +115,7 @@ def sort(members: Members) -> None:
 
 @register_jitable
 def claim_slot(state: State, i: int) -> None:
-    """Start caching the kernel values of row i, in place of the least recently used row."""
+    """Reserve a slot of the cache for the kernel values of row i, in place of the least recently used row."""
     if state.holder.size == 0:
         return
     slot = state.slot[i]
@@ -259,7 +262,7 @@ def describe_problem(X: Matrix, y: F64, costs: F64, kernel: Kernel, tol: float, 
 
 
 def make_state(alpha: F64, n_features: int, n_slots: int, seed: int) -> State:
-    """Return a state for these multipliers, with empty sets of rows and n_slots slots for kernel rows."""
+    """Return a state with the multipliers alpha (n,), empty sets of rows, and `n_slots` slots for kernel rows."""
     n = len(alpha)
 
     def zeros(size: int) -> I64:
@@ -311,8 +314,8 @@ def _snap(a: float, cost: float, slack: float) -> float:
 def take_step(problem: Problem, state: State, i1: int, i2: int, E2: float) -> bool:
     """Optimise the pair by equations (7) to (9), and change b; return False if the pair cannot be improved.
 
-    If a row of the pair is now free, b makes its error zero; otherwise b is half-way between the two values that would
-    make the error of either row zero.
+    If a row of the pair is now free, b is set so that the error of this row is zero. Otherwise b is set half-way
+    between the two values that would make the error of either row zero.
     """
     a1, a2, y1, y2 = state.alpha[i1], state.alpha[i2], problem.y[i1], problem.y[i2]
     cost1, cost2, s = problem.costs[i1], problem.costs[i2], y1 * y2
@@ -358,8 +361,8 @@ def take_step(problem: Problem, state: State, i1: int, i2: int, E2: float) -> bo
 class PlattResult:
     """Multipliers alpha (n,) and b of f(x) = sum_j alpha_j y_j k(x_j, x) + b, with counts of the work.
 
-    n_kernel_evaluations: kernel values computed, excluding the diagonal. converged: the last sweep over all rows
-    took no step, and each row meets its condition within tol at this b.
+    n_kernel_evaluations: the number of kernel values computed, excluding the diagonal. converged: whether the last
+    sweep over all rows took no step, and each row meets its condition within tol at this b.
     """
 
     alpha: F64
@@ -382,16 +385,17 @@ def _choose_second(state: State, E2: float) -> int:
 
 @register_jitable
 def _draw(state: State, below: int) -> int:
-    """Return the next random number, modulo `below`, of Lehmer's generator."""
+    """Return the next random number of Lehmer's generator, modulo `below`."""
     state.random[0] = state.random[0] * 48271 % 2147483647
     return int(state.random[0] % below)
 
 
 @register_jitable
 def _find_partner(problem: Problem, state: State, i2: int, E2: float) -> bool:
-    """Take a step with the second choice, else with a free row, else with any row, in cyclic order from random starts.
+    """Take a step with row i2 and a partner; return False if every partner is rejected.
 
-    Return False if every partner is rejected.
+    The partners are tried in this order: the second choice, the free rows, and all rows. Rows are tried in cyclic order
+    from random starts.
     """
     n, n_free = state.alpha.size, state.free.size[0]
     start_free, start = _draw(state, max(n_free, 1)), _draw(state, n)
@@ -409,9 +413,9 @@ def _find_partner(problem: Problem, state: State, i2: int, E2: float) -> bool:
 
 @register_jitable
 def _examine(problem: Problem, state: State, i2: int) -> bool:
-    """Take a step from row i2 if it violates its condition; return whether one was taken.
+    """Take a step from row i2 if it violates its condition; return whether a step was taken.
 
-    If no partner allows a step, b is wrong, and is set so that the error of the row is zero.
+    If no partner allows a step, b is wrong. It is then set so that the error of the row is zero.
     """
     E2 = find_error(problem, state, i2)
     r, violation = E2 * problem.y[i2], -np.inf
@@ -461,9 +465,10 @@ def _center(problem: Problem, state: State) -> float:
 
 
 def _iterate(problem: Problem, state: State, max_sweeps: int, max_values: int) -> tuple[int, bool]:
-    """Sweep until a sweep over all rows changes nothing; return the number of sweeps, and whether this was reached.
+    """Sweep until a sweep over all rows changes nothing, or a limit is reached.
 
-    Shrinking: sweeps skip rows whose leeway exceeds the largest violation, until the other rows change no more.
+    Return the number of sweeps, and whether the last sweep changed nothing. Shrinking: sweeps skip rows whose leeway
+    exceeds the largest violation, until the other rows no longer change.
     """
     all_rows = np.arange(len(problem.y))
     unshrunk, over_all, n_values_looked_at = all_rows, True, 0
@@ -521,7 +526,7 @@ def solve_by_platt(
     X (n, d): dense float32 rows or CSR rows; y (n,): -1 or +1; costs (n,): C_i >= 0; alpha (n,): feasible multipliers
     to start from, or None for zeros.
     tol: y_i f(x_i) - 1 is at least -tol for rows with a_i < C_i, and at most tol for rows with a_i > 0.
-    cache_bytes: memory for rows of the kernel matrix in float64; the least recently used row is evicted first.
+    cache_bytes: the memory for rows of the kernel matrix in float64; the least recently used row is evicted first.
     fold: whether a linear kernel is computed through w = sum_i a_i y_i x_i, without kernel rows.
     max_sweeps: the maximum number of sweeps. max_values: the number of kernel values after which no new sweep begins.
     The same seed gives the same bits. Source: Platt 1998, section 2.

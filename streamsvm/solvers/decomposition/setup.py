@@ -37,7 +37,7 @@ ACTIVE_COPIES = 3  # copies of the active rows in memory while they are read
 LEAST_ACTIVE_ROWS = 2048
 ACTIVE_SHARE = 5  # one row in 5 is active, if memory allows; chosen by measurements on Adult, Web and ijcnn1
 WHOLE_ROWS = 16_384  # up to this number, all rows are active if all their kernel columns fit into memory
-# Long rows (2 KiB or more) are also all active if kernel columns of a tenth of them fit into memory, since a pass over
+# Rows of 2 KiB or more are also all active if the kernel columns of a tenth of them fit into memory, since a pass over
 # long rows takes longer than computing columns.
 WHOLE_BYTES = 2048
 WHOLE_SHARE = 10
@@ -63,7 +63,7 @@ def choose_active(
     row_bytes = find_row_bytes(source)
     active_row_bytes = int((ACTIVE_COPIES + 2) * row_bytes) + active_bytes
     share = max(0, budget.spare_bytes - held_bytes * source.n_rows - LEAST_ACTIVE_ROWS * active_row_bytes)
-    share //= BUDGET_SHARE  # this share for active rows, and an equal share for kernel columns
+    share //= BUDGET_SHARE  # active rows get this share, and kernel columns an equal share
     if options.resident_rows is None:
         resident_rows = _count_active(source, LEAST_ACTIVE_ROWS + share // active_row_bytes, share)
     else:
@@ -103,11 +103,11 @@ def need_memory(
 ) -> MemoryNeed:
     """Return the memory that a decomposition needs.
 
-    Every task receives the changed active rows in float64, or weights.
+    A task receives either the changed active rows in float64 or weights; memory is planned for both.
 
-    sum_bytes: the bytes per row of the results of a pass. turn: the bytes of the kernel values of a working set and,
-    for each thread, of a tile of rows. walk: the bytes of the tasks of a process. weights: the bytes of weights sent to
-    a task.
+    held: see `Held`. sum_bytes: the bytes per row of the results of a pass. turn: the bytes of the kernel values of a
+    working set and, for each thread, of a tile of rows. walk: the bytes of the tasks of a process. weights: the bytes
+    of weights sent to a task.
     """
     n, active, row_bytes = source.n_rows, min(source.n_rows, settings.resident_rows), find_row_bytes(source)
     precision = 2 if settings.is_small(n) else 1  # float64 takes twice the memory of float32
@@ -135,13 +135,14 @@ def count_tile_bytes(source: RowSource) -> int:
 
 
 NOT_TOLD = ("threads", "pass_threads", "seed", "numbers", "max_pairs", "two_sums")
-# 8-byte numbers per row: for the state, the next state, the choice of active rows and the proof. Measured: 27 (one
-# class) to 34 (irwls). The measurements include the messages of workers, for which memory is planned separately.
+# The number of 8-byte numbers per row: for the state, the next state, the choice of active rows and the proof.
+# Measurements found 27 (one class) to 34 (irwls). They include the messages of workers, for which memory is planned
+# separately.
 ROW_VECTORS = 40
 BOTH_SIDES_VECTORS = 24  # further numbers per row for a regression, whose proof uses both hinges of every row
 ACTIVE_VECTORS = 16  # further 8-byte numbers per active row
-INNER_BYTES = {"smo": 4, "irwls": 4 + 3 * 8, "qp": 4 + 5 * 8}  # bytes per entry of K_WW, with its copies
-WORKING_ROWS = {"smo": (SMALL_ROWS, 2048), "irwls": (128, 128), "qp": (128, 128)}  # the latter two factor matrices
+INNER_BYTES = {"smo": 4, "irwls": 4 + 3 * 8, "qp": 4 + 5 * 8}  # bytes per entry of K_WW, including its copies
+WORKING_ROWS = {"smo": (SMALL_ROWS, 2048), "irwls": (128, 128), "qp": (128, 128)}  # irwls and qp factor matrices
 WORKING_SHARE = 32  # one active row in 32 is in the working set, within WORKING_ROWS; chosen by measurements on MNIST
 
 
@@ -209,7 +210,8 @@ def _choose_parameters(
         raise InputError("selection platt: Platt's loops train only two classes with C; choose another selection")
     if problem.has_nu and problem.own_classes is None and inner != "smo":
         raise InputError(
-            f"inner {inner}: this solver keeps one sum of multipliers, but the task {problem.name} has two; use smo"
+            f"inner {inner}: this solver keeps one sum of multipliers, but the task {problem.name} has two; "
+            "choose inner=smo"
         )
     if own.max_pairs is not None and (inner != "smo" or own.selection == "platt"):
         raise InputError("max_pairs: this training makes no pair steps of smo on working sets; omit max_pairs")

@@ -74,7 +74,7 @@ from streamsvm.system import deadline
 
 VIOLATION_SHARE = 0.01  # rows with less than this share of the largest violation need not be active
 DAMPING_POWER = 0.25  # the exponent of 1 + v / m in `Draw.choose_damping`
-MOST_TURNS = 16  # per step; each turn reads rows
+MOST_TURNS = 16  # the maximum number of turns of a step; each turn reads rows
 LEAST_CHANGED, LEAST_FRESH = 0.01, 6  # a further turn replaces at least this share, and number, of the active rows
 # After ESCALATION_STEPS stuck steps, or after SLOW_STEPS steps on data with at most ESCALATION_ROWS rows, SMO and IRWLS
 # alternate (IRWLS only on sets of at most ESCALATION_ROWS rows). Smaller working sets then grow to this size.
@@ -88,7 +88,8 @@ class NearRows:
     """The leeway of n rows during a step, from which likely new violators are found.
 
     leeway: (n,), the leeway of each row when its f was last known. known_at: (n,), the value of `path` at that time.
-    path: the sum, over the turns of the step so far, of the standard deviation of the changes of f of the active rows.
+    path: the sum of the standard deviations of the changes of f of the active rows, one for each turn of the step so
+    far.
     """
 
     def __init__(self, conditions: Conditions) -> None:
@@ -100,14 +101,14 @@ class NearRows:
         self.leeway[rows], self.known_at[rows] = conditions.leeway, self.path
 
     def list_rows(self, is_candidate: Flags) -> I64:
-        """Return the candidates whose leeway is below the growth of `path` since it was known, by ascending ratio."""
+        """Return the candidates whose leeway is below the growth of `path` since it was known, the likeliest first."""
         path = self.path - self.known_at
         near = np.flatnonzero(is_candidate & (path > 0.0) & (self.leeway < path))
         return near[np.argsort(self.leeway[near] / path[near], kind="stable")]
 
 
 def is_escalated(state: ProvedState, n_rows: int) -> bool:
-    """Whether to try other inner solvers and rules: steps are stuck, or many steps were made on few rows."""
+    """Return whether to try other inner solvers and rules: after stuck steps, or after many steps on few rows."""
     return state.stuck >= ESCALATION_STEPS or (state.passes >= SLOW_STEPS and n_rows <= ESCALATION_ROWS)
 
 
@@ -144,9 +145,9 @@ class Turn:
 class Draw:
     """Draws the active rows of a step: the rows of its first turn, and the rows that replace some of them later.
 
-    tol: rows that violate their condition by more than tol are violators. n_violators: the number of violators at a
-    bound. candidates: (n,), whether a row is drawn before others: all rows in the first step, violators and free rows
-    later. is_lacking: whether the sums of the multipliers are still below their fixed sums.
+    tol: the violation above which a row is a violator. n_violators: the number of violators at a bound. candidates:
+    (n,), whether a row is drawn before others: all rows in the first step, violators and free rows later. is_lacking:
+    whether the sums of the multipliers are still below their fixed sums.
     """
 
     def __init__(self, settings: Decomposition, state: State) -> None:
@@ -204,7 +205,7 @@ class Draw:
         return self.near.list_rows(others)
 
     def _draw(self, size: int) -> I64:
-        """Draw rows that have not been active in this step."""
+        """Draw up to `size` rows that have not been active in this step."""
         others, drawn = np.flatnonzero(~self.was_active), np.empty(0, np.int64)
         if self.conditions is None:
             drawn = np.sort(self.rng.choice(others, size, replace=False))
@@ -243,7 +244,7 @@ def find_best_conditions(state: State) -> Conditions:
 
 
 def exchange_rows(settings: Decomposition, state: State, draw: Draw, turn: Turn, fresh: ActiveSet) -> Turn:
-    """Return the next turn: the rows that have moved in this step, and the fresh rows in place of the others."""
+    """Return the next turn: the rows that have moved in this step, and the rows `fresh` in place of the others."""
     kept, active = np.flatnonzero(turn.moves), turn.active
     damping = draw.choose_damping(len(kept))
     moves, X = turn.moves[kept], take_rows(active.X, kept)
@@ -341,8 +342,8 @@ def _make_rounds(
 ) -> Rounds:
     """Return the rounds that improve the active set in this step.
 
-    If the run `is_escalated`, the inner solver and the selection rule differ from those of `settings`. pairs: the
-    number of pair steps of SMO made so far.
+    If the run `is_escalated`, the inner solver and the selection rule differ from those of `settings`. gap: see Rounds.
+    pairs: the number of pair steps of SMO made so far.
     """
     size, rng = min(settings.working_rows, len(active.rows)), np.random.default_rng((settings.seed, state.passes, 1))
     inner, rule = settings.inner, settings.selection
@@ -380,7 +381,7 @@ def _solve_all(settings: Decomposition, state: State, active: ActiveSet) -> Stat
 
 
 def _add_facts(settings: Decomposition, state: State, y: F64, costs: F64, tube: Tube | None, longest: float) -> State:
-    """Return the state with the properties of the rows that the first step finds: y, costs, targets, fixed sum."""
+    """Return the state with the rows' facts, which the first step finds: y, costs, targets, and the fixed sum."""
     total = 0.0 if settings.nu is None else compute_total(settings.nu, costs)
     state = replace(state, y=y, costs=costs, longest=longest, total=total)
     return state if tube is None else replace(state, targets=tube.targets, width=tube.width)

@@ -36,10 +36,10 @@ FLOAT64_ROWS = 4096  # rows that are held in float64 at once
 
 
 class Change(NamedTuple):
-    """A change of f, given by the changed rows `columns` (c, d) and their coefs, (c,) or (K, c), or by W.
+    """A change of f: either by changed rows, or by these rows folded into weights.
 
-    W: the folded rows, (1, d) or (K, d); columns and coefs are then empty. w_error: a bound of the error of each x.w,
-    relative to |x|.
+    columns (c, d): the changed rows. coefs: their coefficients, (c,) or (K, c). W: the folded rows, (1, d) or (K, d);
+    columns and coefs are then empty. w_error: a bound of the error of each x.w, relative to |x|.
     """
 
     kernel: kernels.Kernel
@@ -50,7 +50,7 @@ class Change(NamedTuple):
 
 
 def make_change(kernel: kernels.Kernel, columns: Matrix, coefs: F64) -> Change:
-    """Return the change of f by these rows with these coefficients. columns: float64."""
+    """Return the change of f by the rows `columns`, float64, with the coefficients `coefs`."""
     if kernel.name not in ("linear", precomputed.NAME):
         return Change(kernel, columns, coefs, np.empty((0, 0)), 0.0)
     W, errors = zip(*(kernels.fold_columns(kernel, columns, coef) for coef in np.atleast_2d(coefs)), strict=True)
@@ -107,7 +107,7 @@ def read_y(rows: Rows) -> I32 | F64 | None:
 
 
 def add_sums(tiles: list[RowSums], rows: Rows, first: bool, threads: int, *change: Any) -> None:
-    """Append the results of a tile; the first pass also finds y, weights and lengths. change: fields of a `Change`."""
+    """Append a tile's results; the first pass also finds y, weights and lengths. change: the fields of a `Change`."""
     f, errors = sum_change(Change(*change), rows.X, threads)
     if not first:
         tiles.append(RowSums(rows.start, f, errors))
@@ -117,16 +117,16 @@ def add_sums(tiles: list[RowSums], rows: Rows, first: bool, threads: int, *chang
     tiles.append(RowSums(rows.start, f, errors, y, weight, longest))
 
 
-# D counts as risen if its growth exceeds the first share of D and the second share of the gap. If the gap may be only
-# rounding, the growth must also exceed the third share of the rounding bound. The gap counts as fallen if it shrank by
-# more than LEAST_GAP_FALL of itself.
+# D counts as risen if its growth exceeds the share LEAST_DUAL_RISE of D and the share LEAST_DUAL_RISE_OF_GAP of the
+# gap. If the gap may be only rounding, the growth must also exceed the share LEAST_DUAL_RISE_OF_ROUNDING of the
+# rounding bound. The gap counts as fallen if it shrank by more than LEAST_GAP_FALL of itself.
 LEAST_DUAL_RISE, LEAST_DUAL_RISE_OF_GAP, LEAST_DUAL_RISE_OF_ROUNDING = 1e-14, 1e-6, 0.1
 LEAST_GAP_FALL = 0.01
 STUCK_STEPS = 10  # a run ends after this many steps in which D did not rise and the gap did not fall
 LARGEST_SUM = 1e150  # the square of this number is still finite in float64
 OUT_OF_RANGE = (
-    "numbers beyond the range of float64 ({what}). The dual coefficients or intercepts are not finite: scale the "
-    "features to about 1 (ingest --scale), or lower C and the weights"
+    "the training computed numbers beyond the range of float64 ({what}). The dual coefficients or intercepts are not "
+    "finite: scale the features to about 1 (ingest --scale), or lower C and the weights of classes and rows"
 )
 LARGEST_RBF_EXPONENT = 1e4  # gamma (|x|^2 + |z|^2) beyond which float32 has no correct digits of |x - z|
 SMALLEST_VALUE, LARGEST_VALUE = 1e-30, 1e30  # the range of k_ii in float32
@@ -137,10 +137,10 @@ class ActiveRowSettings:
     """Settings of a training by active sets.
 
     class_costs: C_i of each class, in the order of the label codes, before sample weights. tol: the relative duality
-    gap. working_rows: rows of a working set. resident_rows: rows of an active set in float32; precise_rows: rows of an
-    active set in float64, or None if it has resident_rows, too. cache_bytes: memory for kernel columns.
-    threads: threads of the driver; pass_threads: threads of each task of a pass, more than 1 if there are fewer tasks
-    than cores.
+    gap. working_rows: the number of rows of a working set. resident_rows, precise_rows: the number of rows of an active
+    set in float32, and in float64 (None: the same number). cache_bytes: the memory for kernel columns.
+    threads: the number of threads of the driver. pass_threads: the number of threads of each task of a pass, more than
+    1 if there are fewer tasks than cores.
     """
 
     class_costs: tuple[float, ...]
@@ -156,7 +156,7 @@ class ActiveRowSettings:
 
     @property
     def is_definite(self) -> bool:
-        """Whether the kernel is known to be positive semidefinite, so that there is a lower bound."""
+        """Whether the kernel is known to be positive semidefinite; otherwise there is no lower bound."""
         return self.kernel.is_definite
 
     def count_active(self, is_precise: bool) -> int:
@@ -194,7 +194,7 @@ class Decomposition(ActiveRowSettings):
 
     @property
     def takes_pairs_only(self) -> bool:
-        """Whether working sets may keep two sums, so that only pair steps can solve them."""
+        """Whether only pair steps can solve working sets, because these may keep two sums."""
         return self.nu is not None and (self.two_sums or self.tube is not None)
 
 
@@ -244,7 +244,7 @@ S = TypeVar("S", bound=ProvedState)
 def move(
     settings: ActiveRowSettings, state: S, moved: S, noisy: bool, keeps_dual: bool = True, ascends: bool = True
 ) -> tuple[S, Proof]:
-    """Return the state after a step, at the new multipliers or, if these prove no more, at the old ones; and its proof.
+    """Return the state after a step, and its proof. The state keeps the old multipliers if the new ones prove no more.
 
     moved: the state with the new multipliers and their sums. noisy: whether more precise kernel values would help.
     keeps_dual: whether D is compared with the greatest D of earlier steps. ascends: whether the next step continues
@@ -267,7 +267,7 @@ def move(
     moves = (keeps_dual and proof.dual > state.dual + rise) or state.least_gap - gap > LEAST_GAP_FALL * abs(gap)
     if bound > proof.objective + proof.objective_error:
         told = f"the lower bound {bound!r} is above the objective {proof.objective!r}"
-        raise CertificateError(f"{told}: this is a bug in streamsvm; please report it")
+        raise CertificateError(f"{told}: this is a bug in streamsvm; please report it with the data and command")
     after = replace(
         moved,
         magnitude=proof.magnitude,
@@ -296,7 +296,7 @@ def find_end(settings: ActiveRowSettings, state: ProvedState) -> str | None:
 
 @dataclass
 class State(ProvedState):
-    """All that changes during a training on n rows. Checkpoints store the fields by name.
+    """All variables of a training on n rows. Checkpoints store the fields by name.
 
     alpha, f, costs, y: (n,) float64. f does not include the bias; y is -1 or +1; y and costs are known after the first
     pass. errors: (n,), a bound of the error of each f_i. longest: the largest |x_i|^2.

@@ -43,10 +43,11 @@ PREVIOUS_SET_DIVISOR = 2  # at most half of a working set comes from the working
 
 @dataclass(frozen=True)
 class Conditions:
-    """The optimality conditions of n rows: e_i (n,), which rows can move, and the largest violation by a pair.
+    """The optimality conditions of n rows.
 
-    up, down, free: (n,), whether a row can move up, can move down, or is free; is_used: (n,), whether C_i > 0.
-    violation: LIBSVM's m(a) - M(a), or 0 if that is negative or no pair of rows can move.
+    errors (n,): e_i. up, down, free: (n,), whether a row can move up, can move down, or is free. is_used: (n,), whether
+    C_i > 0. violation: the largest violation by a pair, LIBSVM's m(a) - M(a), or 0 if that is negative or no pair of
+    rows can move. bias: the b of the errors.
     """
 
     errors: F64
@@ -75,7 +76,7 @@ class Conditions:
         return replace(self, errors=self.errors + (self.bias - bias), bias=bias)
 
     def of_rows(self, rows: I64) -> Conditions:
-        """Return the conditions of these rows alone, with the violation of all rows."""
+        """Return the conditions of these rows alone; `violation` remains that of all rows."""
         arrays = ("errors", "up", "down", "free", "is_used")
         return replace(self, **{name: getattr(self, name)[rows] for name in arrays})
 
@@ -91,7 +92,7 @@ class Conditions:
 
 
 def find_conditions(y: F64, costs: F64, alpha: F64, f: F64, corners: F64 | None = None) -> Conditions:
-    """Return the conditions of rows with these multipliers and sums f (without a bias). corners: None for labels."""
+    """Return the conditions of rows, given their multipliers and sums f (without a bias). corners: None for labels."""
     errors = (y if corners is None else corners) - f
     is_used, above_zero, below_cost = costs > 0, alpha > 0, alpha < costs
     up = np.where(y > 0, below_cost, above_zero) & is_used
@@ -123,7 +124,10 @@ def choose_working_set(
 
 
 def _keep_and_join(conditions: Conditions, previous: I64, size: int) -> I64:
-    """Return up to half of the previous set (free rows first, then the latest to join) and the worst violators."""
+    """Return up to half of the previous set, and the worst violators.
+
+    Free rows of the previous set are taken first, then the rows that joined it last.
+    """
     free = conditions.free[previous]
     newest_first = np.concatenate((previous[free][::-1], previous[~free][::-1]))
     kept = newest_first[: size // PREVIOUS_SET_DIVISOR][::-1]
@@ -131,7 +135,7 @@ def _keep_and_join(conditions: Conditions, previous: I64, size: int) -> I64:
 
 
 def _pick_sides(conditions: Conditions, size: int) -> I64:
-    """Return the worst violators: alternately a row that can move up and one that can move down."""
+    """Return the worst violators: alternately a row that can move up and a row that can move down."""
     up, down = np.flatnonzero(conditions.up), np.flatnonzero(conditions.down)
     above, below = conditions.errors[up], -conditions.errors[down]
     sides = (up[find_largest(above, size)], down[find_largest(below, size)])
@@ -143,7 +147,7 @@ def _pick_sides(conditions: Conditions, size: int) -> I64:
 
 
 def find_largest(values: F64, k: int) -> I64:
-    """Return the positions of the k largest values, largest first, ties by position."""
+    """Return the positions of the k largest values, the largest value first; ties are ordered by position."""
     k = min(max(k, 0), len(values))
     if k == 0:
         return np.empty(0, np.int64)
@@ -186,9 +190,9 @@ def draw_active_rows(conditions: Conditions, size: int, tol: float, rng: np.rand
     """Draw an active set, as ascending row numbers: free rows, and equally many violators on both sides, if possible.
 
     Free rows fill half of the set, or more if there are few violators. The sides are balanced because sum_i y_i a_i is
-    fixed: the multipliers of one side can move only as far as those of the other. If the set is not full, the other
-    rows with the least |e| complete it. Rows are drawn with weights |e|: the worst violators are the most likely
-    support vectors, but other violators also get their turn.
+    fixed: the multipliers of one side can move only as far as the multipliers of the other side. If the set is not
+    full, the remaining rows with the least |e| complete it. Rows are drawn with weights |e|: the worst violators are
+    the most likely support vectors, but other violators also get their turn.
     """
     e, free = conditions.errors, conditions.free
     shares = np.abs(e) / max(float(np.max(np.abs(e))), LEAST_WEIGHT)
@@ -202,9 +206,9 @@ def draw_active_rows(conditions: Conditions, size: int, tol: float, rng: np.rand
 
 
 def complete_draw(drawn: I64, distances: F64, size: int) -> I64:
-    """Complete `drawn` to `size` rows with the other rows of least distance; return all, ascending.
+    """Return the rows `drawn`, completed to `size` rows by the other rows of least distance, ascending.
 
-    distances: (n,), of all rows.
+    distances: (n,), the distances of all rows.
     """
     is_other = np.ones(len(distances), np.bool_)
     is_other[drawn] = False
@@ -222,7 +226,7 @@ def draw_rows(rows: I64, weights: F64, size: int, rng: np.random.Generator) -> I
 
 
 def _choose_one(kind: Flags, rule: str, e: F64, rng: np.random.Generator) -> int:
-    """Return a row of this kind: a random one for the rule "random", otherwise the one with the least |e|."""
+    """Return one of the rows of a kind: a random row for the rule "random", otherwise the row with the least |e|."""
     rows = np.flatnonzero(kind)
     return int(rng.choice(rows) if rule == "random" else rows[np.argmin(np.abs(e[rows]))])
 
@@ -326,10 +330,10 @@ class WorkingSet:
 def restore_balance(y: F64, alpha: F64, costs: F64, others: F64) -> None:
     """Change single multipliers in place, within 0 and C_i, until sum y_i a_i + sum others is zero to rounding.
 
-    `others` holds the terms y_j a_j of rows that are not in `alpha`. The sum is exact (math.fsum). One multiplier takes
-    the whole correction: the free one (0 < a_i < C_i) with the most room, or else any with the most room. Relative to
-    this multiplier the correction is smallest, which matters because the kernel values of rows with small multipliers
-    may be larger by any factor.
+    others: the terms y_j a_j of rows that are not in `alpha`. The sum is exact (math.fsum). One multiplier takes the
+    whole correction: the free multiplier (0 < a_i < C_i) with the most room or, if none is free, any multiplier with
+    the most room. Relative to this multiplier the correction is smallest, which matters because the kernel values of
+    rows with small multipliers may be larger by any factor.
     """
     least_excess = math.inf
     for _ in range(MOST_CORRECTIONS):

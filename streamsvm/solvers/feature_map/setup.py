@@ -19,10 +19,10 @@ from streamsvm.solvers.options import MAPS, FeatureOptions
 from streamsvm.solvers.solver import TakeRows
 from streamsvm.system.errors import InputError, require_known
 
-PART_COPIES = 3  # Mapped rows are held as kernel values, as features, and as squares or float32 copies of the features.
-CHUNK_COPIES = 2  # A task fills one chunk of features; a second chunk allows for the rest of its file.
-ROW_COPIES = 8  # The map's rows are read, ordered and converted to float64, while the last map's rows are held.
-MATRICES = 7  # m x m: K, K with jitter, factor, inverse, T, T of the last map; or the matrices of an eigendecomposition
+PART_COPIES = 3  # copies of the mapped rows: kernel values, features, and squares or float32 copies of the features
+CHUNK_COPIES = 2  # chunks of features in memory: a task fills one, and the second allows for the rest of its file
+ROW_COPIES = 8  # copies of the map's rows: as read, ordered and in float64, and those of the last map
+MATRICES = 7  # matrices (m, m): K, K with jitter, factor, inverse, T, the last T; or of an eigendecomposition
 ROW_VECTORS = 8  # vectors of 8 bytes for each row of the source: residuals, and a weighted draw from them
 
 
@@ -30,8 +30,8 @@ class FeatureMapSolver:
     """The computation of a feature map for the rows of a source; `runs.features` drives it like a `Solver`.
 
     settings: the settings that a resumed run must share with the original run, as JSON. passes: the largest number of
-    reads of all rows needed to compute the map. kernel_options: the options that define the kernel. Raises InputError
-    if the map cannot be made.
+    reads of all rows needed to compute the map. kernel_options: the names of the options that define the kernel. Raises
+    InputError if the map cannot be made.
     """
 
     compiled = ("feature-map",)
@@ -122,9 +122,14 @@ def _choose_parameters(source: RowSource, options: FeatureOptions, kernel_option
     check_count("rank", options.rank, 1)
     check_count("seed", options.seed, 0)
     if kernel_options.kernel == "sigmoid":
-        raise InputError("the kernel sigmoid has no features: it is not positive semidefinite")
+        raise InputError(
+            "the kernel sigmoid has no features, because it is not positive semidefinite; choose another kernel"
+        )
     if kernel_options.kernel == precomputed.NAME:
-        raise InputError("the kernel precomputed has no features: its values for other rows are unknown")
+        raise InputError(
+            "the kernel precomputed has no features, because its values for other rows are unknown; "
+            "choose another kernel"
+        )
     return replace(settings, rank=options.rank, seed=options.seed, kernel=make_kernel(source, kernel_options))
 
 

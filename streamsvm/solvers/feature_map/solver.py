@@ -69,10 +69,11 @@ def add_gram(totals: F64, rows: Rows, kernel: Kernel, pivots: Matrix, matrix: F6
 
 @dataclass(frozen=True)
 class Settings:
-    """The kind of a map, and the data from which it is computed.
+    """The settings of a map: its kind, and the data from which it is computed.
 
     name: cholesky, nystrom, eigen or polynomial; polynomial ignores rank, seed and kernel. data: the name of the
-    dataset in messages.
+    dataset in messages. n_rows, n_features: the numbers of rows and features of the dataset. rank: the number of
+    features of the map. seed: the seed of the random numbers. kernel: the kernel to approximate.
     """
 
     name: str
@@ -93,10 +94,10 @@ class Settings:
 class State:
     """The state of a run, which checkpoints save unchanged.
 
-    passes: reads of all rows so far. largest: the divisor of the second-order features, or the largest k(x, x). pivots:
-    row numbers of the pivots in the order they were chosen. candidates: row numbers drawn for the next block; empty
-    once the pivots are complete. left: the sum of all residuals, trace(K - Phi Phi'). gram (m, m): Phi'Phi over all
-    rows for the m pivots; empty until computed. random: the state of the random number generator, as JSON.
+    passes: the number of reads of all rows so far. largest: the divisor of the second-order features, or the largest
+    k(x, x). pivots: row numbers of the pivots in the order they were chosen. candidates: row numbers drawn for the next
+    block; empty once the pivots are complete. left: the sum of all residuals, trace(K - Phi Phi'). gram (m, m): Phi'Phi
+    over all rows for the m pivots; empty until computed. random: the state of the random number generator, as JSON.
     """
 
     random: str
@@ -154,7 +155,7 @@ def make_map(settings: Settings, state: State, pivots: Matrix) -> feature_maps.F
     return replace(feature_map, approximation=settings.name)
 
 
-def _find_pivots(settings: Settings, state: State) -> Generator[Request, Any, State]:
+def _find_pivots(settings: Settings, state: State) -> Generator[Request | Step, Any, State]:
     """Choose pivots block by block; the candidates of the first block are drawn at random."""
     kernel, rank = settings.kernel, settings.n_pivots
     block = max(1, -(-rank // BLOCKS))
@@ -187,7 +188,7 @@ def _find_pivots(settings: Settings, state: State) -> Generator[Request, Any, St
     return state
 
 
-def _take_map(kernel: Kernel, pivots: I64) -> Generator[Request, Any, feature_maps.KernelMap]:
+def _take_map(kernel: Kernel, pivots: I64) -> Generator[Request | Step, Any, feature_maps.KernelMap]:
     return feature_maps.make_cholesky_map(kernel, (yield Take(pivots)).X)
 
 

@@ -120,12 +120,15 @@ class Reduction:
 
 
 def find_keys(rule: str, point: Point, y: F64, bias: float) -> F64:
-    """Return the key of every row, (n,); Q takes the smallest keys first."""
+    """Return the key of every row, (n,). The rows with the smallest keys are put into Q first."""
     return find_omega(point) if rule == "omega" else y * (point.f + bias) + point.xi - 1.0
 
 
 def _find_indispensable(reduction: Reduction, point: Point, costs: F64, mu: float) -> Flags:
-    """Return flags of the rows counted by q_L, and of the heaviest rows, which have nine tenths of all weights."""
+    """Return flags of the rows that Q must have: the rows counted by q_L, and the heaviest rows.
+
+    The heaviest rows together have nine tenths of all weights.
+    """
     omega = find_omega(point)
     largest = _find_heavy(omega, costs / omega)
     bound = reduction.theta * np.sqrt(mu)
@@ -138,7 +141,7 @@ def _find_indispensable(reduction: Reduction, point: Point, costs: F64, mu: floa
 
 
 def _find_heavy(omega: F64, weight: F64) -> float:
-    """Return the limit of omega up to which rows have a share 1 - LEFT_OUT of the sum of the weights.
+    """Return the omega up to which rows together have the share 1 - LEFT_OUT of all weights.
 
     Only the leading bits of omega are compared: sign, exponent and 5 bits of the fraction. So the limit is at most a
     32nd too large. As integers, these bits order positive numbers correctly, so a histogram replaces sorting.
@@ -151,7 +154,7 @@ def _find_heavy(omega: F64, weight: F64) -> float:
 
 
 def _find_smallest(keys: F64, number: int) -> float:
-    """Return the `number`-th smallest key, or infinity if this includes all keys."""
+    """Return the `number`-th smallest key, or infinity if there are no more keys than that."""
     if number >= len(keys):
         return np.inf
     return float(np.partition(keys, max(0, number - 1))[max(0, number - 1)])
@@ -170,8 +173,8 @@ class RightSide(NamedTuple):
 class NormalEquations:
     """The normal equations at one point, with the factorisation U'U = M + jitter I.
 
-    gram (d, d): the upper triangle of X_Q'W_Q X_Q. chosen_sum (d,): ybar_Q. chosen_weight: q_Q. total: q. r_w and r_b:
-    w - X'Y alpha and y'alpha. Raises FloatingPointError if M cannot be factored (`factor`).
+    gram (d, d): the upper triangle of X_Q'W_Q X_Q. chosen_sum (d,): ybar_Q. chosen_weight: q_Q. total: q. r_w (d,),
+    r_b: w - X'Y alpha and y'alpha. Raises FloatingPointError if M cannot be factored (`factor`).
     """
 
     @unwarned
@@ -189,7 +192,7 @@ class NormalEquations:
 
     @unwarned
     def solve(self, side: RightSide, course: Course) -> Solution:  # noqa: ARG002
-        """Return dw and db of the corrector."""
+        """Return dw and db of the corrector. side: the sums for its targets."""
         return self._solve([self._reduce(self.r_w + side.h, self.r_b - side.one)])[0]
 
     @unwarned
@@ -254,7 +257,10 @@ class RowEquations:
 
     @unwarned
     def solve(self, side: RightSide, course: Course) -> Solution:  # noqa: ARG002
-        """Return dw and db of the corrector. `predict` must have been called before."""
+        """Return dw and db of the corrector.
+
+        course: the scalars of its step. `predict` must have been called before.
+        """
         numbers = steps.predict(self.numbers, self.rows, self.dws)
         return self._solve(self._side(steps.find_targets(numbers, course)), self.w)
 

@@ -56,7 +56,7 @@ def is_drawn(start: int, n_rows: int, share: float, seed: int = 0) -> Flags:
 
 
 def sum_complementarity(point: Point, costs: F64) -> float:
-    """Return sum C (s t + xi r), which is 2 mu sum C."""
+    """Return sum C (s t + xi r), which equals 2 mu times the sum of the costs."""
     return float(np.sum(costs * (point.s * point.t + point.xi * point.r)))
 
 
@@ -67,12 +67,12 @@ class AssembledSums(RowTotals):
     gram and chosen_rows are X'WX and e'e over Q. sums (6, d) has the rows WEIGHTS to CHOSEN: X'We, X'YW r_Omega of the
     predictor, X'Y (1/r - 1/t) / omega, sum alpha_i x_i of the classes +1 and -1, and X'We over Q. ones (6,): the same
     sums for a feature that is 1 in all rows. depth: the largest number of additions that a term of `sums` has gone
-    through; additions: the same for the sum of a tile in `ones`. shortest: the step length at which the first variable
-    of any row becomes 0. complementarity: sum C (s t + xi r).
+    through. additions: the largest number of additions that the sum of a tile in `ones` has gone through. shortest: the
+    step length at which the first variable of any row becomes 0. complementarity: sum C (s t + xi r).
 
     The other fields are set in the first pass only. magnitudes (2, d): sum C_i |x_ij| and the largest |x_ij| of the
-    rows of positive cost. total_cost, positive_cost, largest_cost, counted_rows: sum C, the same over the class +1, the
-    largest C, and the number of rows of positive cost.
+    rows of positive cost. total_cost: sum C. positive_cost: sum C over the class +1. largest_cost: the largest C.
+    counted_rows: the number of rows of positive cost.
     """
 
     gram: GramSum
@@ -113,7 +113,8 @@ def add_assembled(
 ) -> None:
     """Add the sums of a tile at the end of a step. With a step of length 0, they are sums at the current point.
 
-    limits (2,): the largest key in Q, per class. drawn: share and seed of the rows that may be in Q (`is_drawn`).
+    limits (2,): the largest key in Q, per class. rule: the key of a row (Reduction.rule). drawn: the share and the seed
+    of the rows that may be in Q (`is_drawn`). first: whether this is the first pass.
     """
     course, before, costs = Course(*course), point_of(numbers), numbers[COSTS]
     point = before
@@ -197,7 +198,7 @@ def _add_magnitudes(X: Matrix, costs: F64, magnitudes: F64) -> None:
 class PredictedSums(RowTotals):
     """The totals of the pass `predict`.
 
-    second_order (1, d): X'YW (ds dt / t - dxi dr / r) with limited products (steps.find_products); one: the same sum
+    second_order (1, d): X'YW (ds dt / t - dxi dr / r) with limited products (steps.find_products). one: the same sum
     for a feature that is 1 in all rows. shortest: the step length at which the first variable of any row becomes 0.
     """
 
@@ -208,7 +209,7 @@ class PredictedSums(RowTotals):
 
 
 def start_predicted(n_features: int) -> PredictedSums:
-    """Return zero totals."""
+    """Return the totals of no rows."""
     return PredictedSums(np.zeros((1, n_features)))
 
 
@@ -239,7 +240,7 @@ def scan_states(state: RowState, start: Callable[[], Any], add: Callable[..., No
 
 @unwarned
 def add_aim(totals: F64, _: Rows, bias: float, change: float, length: float, numbers: F64) -> None:
-    """Add C (s t + xi r) of a tile after a step of this length along the predictor."""
+    """Add C (s t + xi r) of the rows of a tile, after a step of this length along the predictor."""
     after = steps.move(point_of(numbers), steps.find_predicted(numbers, bias, change), length)
     totals[0] += sum_complementarity(after, numbers[COSTS])
 
@@ -248,7 +249,7 @@ def add_aim(totals: F64, _: Rows, bias: float, change: float, length: float, num
 class Smallest:
     """The `number` rows with the smallest keys, or fewer, sorted by key.
 
-    keys, rows (m,): the keys, and the row numbers they belong to. numbers (10, m): the states of these rows.
+    keys, rows (m,): the keys of these rows, and their row numbers. numbers (10, m): their states.
     is_finite: whether all estimates of X dw were finite.
     """
 
@@ -259,7 +260,10 @@ class Smallest:
     is_finite: bool = True
 
     def add(self, keys: F64, rows: I64, numbers: F64) -> None:
-        """Add rows that come later in the dataset than the present rows. Among equal keys, earlier rows come first."""
+        """Add rows that come later in the dataset than the rows held so far.
+
+        Among equal keys, earlier rows come first.
+        """
         if len(self.keys) == self.number:
             few = np.flatnonzero(keys < self.keys[-1])
             keys, rows, numbers = keys[few], rows[few], numbers[:, few]
@@ -285,7 +289,7 @@ class Smallest:
 
 @unwarned
 def add_critical(totals: Smallest, rows: Rows, course: Course, coefs: F64, numbers: F64) -> None:
-    """Add the rows of a tile, keyed by the step length at which a variable becomes 0; X dw is estimated (`guess`)."""
+    """Add the rows of a tile. The key is the step length at which a variable of a row becomes 0; X dw is a `guess`."""
     df = guess(numbers, coefs)
     totals.is_finite = totals.is_finite and bool(np.isfinite(df).all())
     keys = steps.find_ratios(point_of(numbers), steps.find_corrected(numbers, Course(*course), df))
@@ -294,12 +298,12 @@ def add_critical(totals: Smallest, rows: Rows, course: Course, coefs: F64, numbe
 
 @unwarned
 def add_free(totals: Smallest, rows: Rows, numbers: F64) -> None:
-    """Add the rows of a tile, largest C / omega first: their multipliers are far from both bounds."""
+    """Add the rows of a tile, those with the largest C / omega first: their multipliers are far from both bounds."""
     totals.add(-numbers[COSTS] / find_omega(point_of(numbers)), rows.start + np.arange(numbers.shape[1]), numbers)
 
 
 def add_counted(totals: Smallest, rows: Rows, numbers: F64) -> None:
-    """Add the rows of positive cost."""
+    """Add the rows of positive cost in a tile."""
     counted = np.flatnonzero(numbers[COSTS] > 0)
     totals.add(np.zeros(len(counted)), rows.start + counted, numbers[:, counted])
 
@@ -314,7 +318,8 @@ def guess(numbers: F64, coefs: F64) -> F64:
 class Sample(RowTotals):
     """A random sample of rows at the expected end of a step.
 
-    complementarity: sum C (s t + xi r) of all rows there. parts: arrays (7, k) of f, s, t, xi, r, y and C.
+    complementarity: sum C (s t + xi r) over all rows, at the end of the step. parts: arrays (7, k) of f, s, t, xi, r, y
+    and C of the k drawn rows of a tile.
     """
 
     complementarity: float = 0.0
@@ -322,9 +327,10 @@ class Sample(RowTotals):
 
 
 def draw(state: RowState, n_rows: int, course: Course, coefs: F64, critical: I64, known: F64) -> Scan:
-    """Return the pass that draws a sample. critical, known (k,): rows with a known X dw, and its values.
+    """Return the pass that draws a sample.
 
-    X dw of the other rows is estimated (`guess`). A course of length 0 keeps the current point.
+    critical, known (k,): the numbers of the rows whose X dw is known, and their X dw. X dw of the other rows is
+    estimated (`guess`). A course of length 0 keeps the current point.
     """
     shared = (min(1.0, SAMPLE_ROWS / n_rows), course, coefs, critical, known)
     return scan_states(state, Sample, add_drawn, *shared)
@@ -368,8 +374,8 @@ class Measures(RowTotals):
 def add_measures(totals: Measures, _: Rows, bias: float, best_bias: float, below: float, numbers: F64) -> None:
     """Add the measures of a tile. bias: the bias of the point. best_bias: the bias for the losses.
 
-    below: the rounding bound of 1 - y (f + b). If a computed value is below 0 by no more than this, the row may have a
-    loss.
+    below: the rounding bound of 1 - y (f + b). A row whose computed value is below 0 by no more than this bound may
+    have a loss.
     """
     y, costs, point = numbers[Y], numbers[COSTS], point_of(numbers)
     slack = 1.0 - y * (point.f + best_bias)
@@ -385,7 +391,7 @@ def add_measures(totals: Measures, _: Rows, bias: float, best_bias: float, below
 
 
 def add_number(totals: list[tuple[int, F64]], rows: Rows, number: int, numbers: F64) -> None:
-    """Add one number of every row in a tile, with the number of the tile's first row (see `join_gathered`)."""
+    """Append one number of every row in a tile, and the row number with which the tile starts (see `join_gathered`)."""
     totals.append((rows.start, numbers[number].copy()))
 
 
@@ -395,9 +401,9 @@ def join_gathered(tiles: list[tuple[int, F64]]) -> F64:
 
 
 def find_bias(state: RowState, n_rows: int, lowest: float, size: float) -> Generator[Scan, Any, float]:
-    """Return the middle of all biases that minimise the sum, or one of them if too many corners coincide.
+    """Return the middle of all biases that minimise the sum of losses, or one of them if too many corners coincide.
 
-    lowest: the slope before all corners. size: the largest error of a sum of costs.
+    lowest: the slope of the sum below all corners. size: the largest error of a sum of costs.
     """
     low, n_bits, before, few, start = 0, 64, lowest, n_rows <= FEW_ROWS, partial(np.zeros, (2, 1 << BIN_BITS))
     while not few:

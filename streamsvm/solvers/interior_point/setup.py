@@ -54,8 +54,8 @@ class InteriorPointSolver(Solver):
         """Return the memory of the d x d matrices, and of the row states that are sent to the driver.
 
         The totals of a task are a matrix with its buffer, sums of d entries, and some rows with their states. A task
-        receives the vectors of all steps since the start. Between two steps the driver holds two matrices, of this step
-        and of the last one. If there are few rows, the equations may be solved from them (equations.RowEquations).
+        receives the vectors of all steps since the start. Between two steps the driver holds the matrices of this step
+        and of the last one. If there are few rows, the equations may be solved from the rows (equations.RowEquations).
         """
         source = self.source
         n, d = source.n_rows, source.n_features

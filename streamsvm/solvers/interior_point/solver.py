@@ -80,7 +80,7 @@ def count_critical(n_rows: int) -> int:
 
 
 def choose_length(ratios: F64, n_rows: int) -> float:
-    """Return the step length, at most 1, that the ratios of the critical rows allow. n_rows: all rows of the data."""
+    """Return the step length, at most 1, that the ratios of the critical rows allow. n_rows: the number of all rows."""
     ordered = np.sort(ratios)
     passed_over = min(n_rows // PASSED_OVER_SHARE, len(ordered) - 1)
     return min(1.0, BOUNDARY * float(min(ordered[passed_over], MOST_BEYOND * ordered[0])))
@@ -93,7 +93,11 @@ def mend_length(length: float, longest: float) -> float:
 
 @dataclass(frozen=True)
 class InteriorPoint:
-    """Settings. class_costs: C_i of classes 0 and 1, before sample weights; tol: the relative gap to prove."""
+    """Settings of the method.
+
+    class_costs (2,): C_i of classes 0 and 1, before sample weights. tol: the relative gap to prove. reduction: the
+    choice of Q. seed: the seed of the random numbers.
+    """
 
     class_costs: tuple[float, float]
     tol: float = 1e-3
@@ -103,9 +107,10 @@ class InteriorPoint:
 
 @dataclass(frozen=True)
 class Plan:
-    """A planned step. dw: the full step's change of w. w: w after the step. limits: the largest key in Q, per class.
+    """A planned step.
 
-    guess (3,): the coefficients of an estimate of X dw (passes.guess).
+    dw (d,): the change of w in a step of length 1. w (d,): w after the step. course: the scalars of the step. limits
+    (2,): the largest key in Q, per class. guess (3,): the coefficients of an estimate of X dw (passes.guess).
     """
 
     dw: F64
@@ -172,7 +177,7 @@ def _assemble(
 ) -> Generator[Scan, Any, tuple[State, AssembledSums]]:
     """Run the pass `assemble` for a step; in the first pass, Q is q_U rows drawn at random.
 
-    name: the name of the row states. Those of the returned state include the products of this pass.
+    name: the name of the row states. The row states of the returned state include the products of this pass.
     """
     state = state.change(steps.CORRECT, vectors=np.stack((plan.dw, plan.w)))
     first, reduction, share = state.passes == 0, settings.reduction, 1.0
@@ -223,9 +228,10 @@ def _plan(
 def _find_center(settings: InteriorPoint, state: State, complementarity: float) -> float:
     """Return sigma mu, with Mehrotra's sigma = (mu after the predictor / mu)^3 and a lower limit.
 
-    The limit is a share of the mu at which the gap equals the requested gap. Mehrotra's steps may cycle far from the
-    path (Cartis 2009, Appl. Numer. Math. 59). If the gap has not fallen for STUCK_STEPS steps, the limit is therefore a
-    share of the current mu, so that the steps return to the path.
+    complementarity: sum C (s t + xi r) after the predictor. The limit is a share of the mu at which the gap equals the
+    requested gap. Mehrotra's steps may cycle far from the path (Cartis 2009, Appl. Numer. Math. 59). If the gap has not
+    fallen for STUCK_STEPS steps, the limit is therefore a share of the current mu, so that the steps return to the
+    path.
     """
     mu, allowed = state.mu, settings.tol * state.lower_bound / (2 * state.total_cost)
     after = complementarity / (2 * state.total_cost) if state.total_cost > 0 else 0.0
@@ -250,7 +256,10 @@ def _correct(
 
 @unwarned
 def _choose_length(state: State, plan: Plan, numbers: F64, known: F64) -> Plan:
-    """Return the plan with the length that the critical rows allow. numbers, known: their row states and X dw."""
+    """Return the plan with the length that the critical rows allow.
+
+    numbers, known: the states of the critical rows, and their X dw.
+    """
     ratios = steps.find_ratios(steps.point_of(numbers), steps.find_corrected(numbers, plan.course, known))
     length = choose_length(ratios, state.n_rows)
     return replace(plan, w=state.w + length * plan.dw, course=plan.course._replace(length=length))

@@ -58,7 +58,7 @@ from streamsvm.solvers.interior_point.passes import N_SUMS, NEGATIVE, POSITIVE, 
 from streamsvm.solvers.interior_point.steps import COSTS, Course, T, check_changes, list_changes, unwarned
 from streamsvm.system.errors import CertificateError
 
-# If the gap has not fallen for this many steps at the end of the path, alpha is not precise enough for a proof.
+# After this many steps at the end of the path without a lower gap, alpha is not precise enough for a proof.
 LOST_STEPS = 3
 FALLS = 0.99  # A run is stuck until its gap falls to this share of the last gap that counted as a fall.
 IN_PAIRS = 64  # an upper limit of the additions to a term of np.sum: blocks of 128 in eight sums, then pairwise sums
@@ -66,8 +66,8 @@ FEW = 8  # an upper limit of the number of roundings in the computation of a ter
 LEAST = 5e-324  # the additional error of a product below the smallest normal number
 LENGTHS = (0.0, 2.0**-48, 2.0**-36)  # An exact pass evaluates w lengthened by these shares, and by tol / 16.
 MOST_FREE_ROWS = 512  # With 5,000 features, their matrix takes 20 MB.
-MOST_CORRECTIONS = 20  # Each corrects the remaining error, and moves a multiplier at most halfway to its bound.
-PATIENCE = 3  # Corrections end when more than this many in a row have not halved the error.
+MOST_CORRECTIONS = 20  # the maximum number of corrections; each moves a multiplier at most halfway to its bound
+PATIENCE = 3  # Corrections end when more than this many in a row did not halve the error.
 
 
 @dataclass
@@ -129,7 +129,7 @@ class State:
             raise ValueError("total_cost: it must be positive if the objective is")
 
     def hold(self, name: str) -> RowState:
-        """Return the row states at this point. name: unique to the run."""
+        """Return the row states at this point. name: a name that is unique to the run."""
         return RowState(name, list_changes(self.change_kinds, self.change_numbers, self.change_vectors))
 
     def change(self, kind: int, given: Sequence[float] = (), vectors: F64 | None = None) -> State:
@@ -237,7 +237,7 @@ def _needs_exact_pass(state: State, found: Primal, bound: Dual, tol: float) -> b
 
 
 def _is_at_end_of_path(state: State, tol: float) -> bool:
-    """Return whether the central path's own gap is at most tol P, so that any larger gap is due to rounding."""
+    """Return whether the central path's own gap is at most tol P. If so, any larger gap is due to rounding."""
     return state.complementarity <= tol * state.objective
 
 
@@ -256,7 +256,10 @@ def _keep_best(state: State, found: Primal, bound: Dual) -> State:
             corrections=bound.corrections,
         )
     if state.objective - state.lower_bound < -state.rounding:
-        raise CertificateError(f"the lower bound {state.lower_bound} is above the objective {state.objective}")
+        raise CertificateError(
+            f"the lower bound {state.lower_bound} is above the objective {state.objective}: this is a bug in "
+            "streamsvm; please report it with the data and command"
+        )
     return state
 
 
@@ -271,8 +274,8 @@ def _note_progress(state: State) -> State:
 def read_point(state: State, share: F64) -> DualPoint:
     """Return the dual point C t of a state whose lower bound has just risen, with the corrections behind the bound.
 
-    share (n,): t of all rows. If one exceeds 1, all shares and corrections are divided by a power of two. Division by
-    max t would change the last digits of alpha, and the corrections are valid only for these very digits.
+    share (n,): t of all rows. If some t exceeds 1, all shares and corrections are divided by a power of two. Division
+    by max t would change the last digits of alpha, and the corrections are valid only for these very digits.
     """
     most, exponent = math.frexp(max(1.0, float(np.max(share))))
     if (most, exponent) == (0.5, 1):
@@ -313,7 +316,7 @@ class Dual:
 
 
 def gamma(n_terms: int) -> float:
-    """Return gamma_n of numeric.rounding."""
+    """Return gamma_n for n = n_terms (numeric.rounding)."""
     return bound_rounding(n_terms, 1.0)
 
 
@@ -327,7 +330,8 @@ def bound_slack(state: State, bias: float) -> float:
 def find_primal(state: State, bias: float, measures: Measures) -> Primal:
     """Return P at this bias, and a bound on its rounding error.
 
-    measures: the measures of the point, computed with this bias and with `bound_slack` for it.
+    measures: the measures of the point, computed with this bias; their rounding bound is the `bound_slack` of this
+    bias.
     """
     w, losses, half_square = state.w, measures.losses, float(state.w @ state.w) / 2
     rounding = gamma(IN_PAIRS + measures.additions + FEW) * losses
@@ -362,7 +366,8 @@ def find_lower_bound(sums: F64, ones: F64, most: float, magnitudes: F64, depth: 
 def find_exact_lower_bound(sums: ExactSums, most: float, magnitudes: F64, corrections: float = 0.0) -> Dual:
     """Return the bound of `find_lower_bound` from sums in twice the precision.
 
-    corrections: the sum of the magnitudes of all changes of alpha that are part of the sums (`correct_sums`).
+    most: alpha is at most this multiple of C. corrections: the sum of the magnitudes of all changes of alpha that are
+    part of the sums (`correct_sums`).
     """
     lighter, v = sums.balance()
     terms = _bound_sums(2 * lighter, most, magnitudes) + 2 * corrections * magnitudes[1]
@@ -376,9 +381,9 @@ def _bound_sums(total: float, most: float, magnitudes: F64) -> F64:
 
 
 def _maximise(v: F64, total: float, most: float, missed: F64, in_pairs: int = IN_PAIRS) -> Dual:
-    """Return the largest D(c) for 0 <= c <= 1 / most, less its rounding; the error of v (d,) is at most missed (d,).
+    """Return the largest D(c) for 0 <= c <= 1 / most, less its rounding.
 
-    in_pairs: the number of additions that a term of `total` went through.
+    missed (d,): bounds of the errors of v (d,). in_pairs: the number of additions that a term of `total` went through.
     """
     peak, share = float(np.max(np.abs(v) + missed)), gamma(2 * in_pairs + FEW)
     if peak == 0.0:

@@ -59,7 +59,7 @@ N_VECTORS = 2  # vectors in each change of the kind PREDICT or CORRECT
 
 
 class Point(NamedTuple):
-    """A point of the iteration: each row's f = w.x and its four positive variables, (n,) each."""
+    """A point of the iteration: f = w.x of each row, and its four positive variables, (n,) each."""
 
     f: F64
     s: F64
@@ -178,7 +178,7 @@ def move_inside(point: Point, direction: Direction, step: float) -> Point:
 
 
 def find_scales(costs: F64, mean: float) -> F64:
-    """Return scale_i = mean / C_i, or 0 for rows of cost 0."""
+    """Return scale_i = mean / C_i, (n,), or 0 for rows of cost 0. mean: the mean cost."""
     return np.divide(mean, costs, out=np.zeros(len(costs)), where=costs > 0)
 
 
@@ -227,7 +227,11 @@ def find_corrected(numbers: F64, course: Course, df: F64) -> Direction:
 
 
 def list_changes(kinds: I64, given: F64, vectors: F64) -> list[Change]:
-    """Return the changes as a list. kinds (m,). given (m, 7): scalars. vectors (v, d): 2 per PREDICT or CORRECT."""
+    """Return the changes of the row states as a list.
+
+    kinds (m,): the kinds of the changes. given (m, 7): their scalars. vectors (v, d): two for each change of the kind
+    PREDICT or CORRECT.
+    """
     changes, at = list[Change](), 0
     for kind, numbers in zip(kinds.tolist(), given, strict=True):
         if kind == BEGIN:

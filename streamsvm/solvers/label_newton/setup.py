@@ -29,12 +29,12 @@ LARGEST_TILE_ROWS = 1 << 17  # the rows of a tile with a single feature
 POINTS = 8  # arrays (L, d+1) of the driver: the state before and after a step, the checkpoint
 SAMPLE_SHARE = 10  # The sample takes at most one part in SAMPLE_SHARE of the memory.
 MOST_SAMPLE_BYTES = 256 << 20  # the largest sample for labels with many weights, since a single thread processes it
-ASCENT_BYTES = 5  # per label and row, or label and weight: a float32 number and a flag
+ASCENT_BYTES = 5  # bytes per label and row, and per label and weight: a float32 number and a flag
 COPIES = 2  # copies of the sample while it is fetched
 MOST_WEIGHTS = 1500  # With more weights per label, steps are found by products instead of curvatures.
 FACTOR_COPIES = 5  # float64 matrices in memory while one is factorised
 MOST_FACTOR_ROWS, FACTOR_ROWS_STEP = 2048, 128
-FACTOR_SHARE = 0.8  # the share of the memory for factors: not all, since they are optional and the interpreter may grow
+FACTOR_SHARE = 0.8  # the share of the memory for factors; they are optional, and the interpreter may grow
 IN_BLOCKS = "{} labels are trained in blocks, as the memory limit allows at most {} of them side by side. Each of "
 IN_BLOCKS += "the {} blocks reads the data again. With more memory, fewer blocks would be enough."
 
@@ -42,7 +42,7 @@ IN_BLOCKS += "the {} blocks reads the data again. With more memory, fewer blocks
 class LabelNewtonSolver(Solver):
     """Newton's method for many labels; labels are solved side by side as far as memory allows."""
 
-    name, compiled = "newton", ("label-newton",)
+    name, compiled, starts_warm = "newton", ("label-newton",), False
 
     def __init__(self, source: RowSource, options: TrainOptions, own: Newton, budget: Budget) -> None:
         loss, width = sums.CODES[str(options.loss)], source.n_features + 1
@@ -92,7 +92,7 @@ class LabelNewtonSolver(Solver):
 
 
 def _is_pair(source: RowSource) -> bool:
-    """Return whether this is a two-class problem; the first class is then the only label, and the model is negated."""
+    """Return whether the source has two classes. The first class is then the only label, and the model is negated."""
     return not source.has_label_sets and source.classes is not None and len(source.classes) == 2
 
 
@@ -105,14 +105,17 @@ def _find_costs(source: RowSource, options: TrainOptions) -> tuple[F64, F64]:
 
 
 def _tell_costs(source: RowSource, costs: F64) -> list[Any]:
-    """Return the costs of the first and second class, or, for labels, of the rows without and with each label."""
+    """Return the costs as settings show them: those of both classes, or of the rows without and with each label."""
     if _is_pair(source):
         return list(costs[0, ::-1].tolist())
     return list(costs[0].tolist() if np.all(costs == costs[0]) else costs.tolist())
 
 
 def _draw(source: RowSource, seed: int, settings: LabelNewton, asked_rows: int, room_bytes: int) -> I64:
-    """Return the row numbers of the sample, which takes at most room_bytes. asked_rows: its requested size, or 0."""
+    """Return the row numbers of the sample, which takes at most room_bytes.
+
+    asked_rows: the requested number of rows, or 0 for the default.
+    """
     row_bytes, most = COPIES * settings.row_bytes, SAMPLE_A_WEIGHT * (settings.n_features + 1)
     if settings.by_products:
         row_bytes += ASCENT_BYTES * min(len(settings.costs), sums.BLOCK_LABELS)

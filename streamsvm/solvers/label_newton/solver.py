@@ -73,9 +73,9 @@ LITTLE = 1e-3  # The sample counts as minimised if the next step is expected to 
 MOST_STEPS = 30  # the maximum number of steps with the same costs
 ROWS_A_WEIGHT = 8  # rows per weight for the curvature of a label
 SMALL = 10.0  # Costs are small if the curvature of a row's loss, along the row's own direction, is at most this.
-STAGE = 3.0  # the ratio of the costs of one stage to those of the stage before
+STAGE = 3.0  # the factor by which the costs grow from one stage to the next
 LITTLE_BEFORE = 0.01  # replaces LITTLE in all stages but the last
-LABELS, LABEL_POINTS = 16, 10  # the labels that are solved side by side, and the vectors (d+1,) that each needs
+LABELS, LABEL_POINTS = 16, 10  # the number of labels solved side by side, and of vectors (d+1,) that each needs
 LOOKED_ROWS = 1024  # rows whose float64 values are in memory at a time
 SCALED_COPIES = 6  # the memory of rows scaled in float64, as a multiple of their float32 bytes
 DENSE_SHARE = 1 / 4  # If a larger share of the values is not 0, a dense array needs no more memory than SCALED_COPIES.
@@ -143,7 +143,7 @@ def minimise_sample(settings: LabelNewton, state: State, codes: I64, sample: Row
         part = codes[at : at + BLOCK_LABELS]
         W = np.zeros((len(part), settings.n_features + 1))
         shares = choose_shares(settings, part, sample)
-        # With small costs, few rows are enough for a step near the optimum; with large costs, steps are short anyway.
+        # With small costs, a step near the optimum needs few rows. With large costs, steps are short anyway.
         n_curved = few if len(shares) == 1 else settings.curvature_rows
         # settings.at_zero is for all rows, not for the sample: no point may be replaced by w = 0 because of it.
         own = replace(settings, at_zero=np.full(len(part), np.inf), tol=0.0, curvature_rows=n_curved)
@@ -168,7 +168,10 @@ def choose_shares(settings: LabelNewton, codes: I64, rows: Rows) -> list[float]:
 
 
 def _minimise(settings: LabelNewton, codes: I64, rows: Rows, W: F64, little: float) -> F64:
-    """Return the best points (k, d+1) of the labels with these codes, starting from W (k, d+1)."""
+    """Return the best points (k, d+1) of the labels with these codes, starting from W (k, d+1).
+
+    little: a label is done if its next step is expected to lower P by less than this share.
+    """
     state, places = replace(start_state(settings), next_w=W), np.arange(len(codes))
     for _ in range(MOST_STEPS):
         interrupts.check()
@@ -203,7 +206,7 @@ def minimise_by_factors(
 
 
 def _minimise_factored(settings: LabelNewton, codes: I64, rows: Rows, W: F64) -> tuple[I64, F64]:
-    """Return the labels whose gaps become small enough with these costs, and their best points.
+    """Return the codes of the labels whose gaps become small enough with these costs, and their best points.
 
     The labels make their steps side by side.
     """
@@ -234,7 +237,10 @@ def _minimise_factored(settings: LabelNewton, codes: I64, rows: Rows, W: F64) ->
 
 
 def _look(settings: LabelNewton, codes: I64, rows: Rows, W: F64) -> tuple[npt.NDArray[np.bool_], Totals]:
-    """Return flags of the rows with a curvature for each label at its point, (n, k), and the sums over all rows."""
+    """Return flags (n, k): whether a row has a curvature for a label at the label's point.
+
+    Also return the sums over all rows.
+    """
     totals, points = sums.start_products(W.shape[1], len(codes), 0), W.T.copy()
     active = np.empty((rows.n_rows, len(codes)), np.bool_)
     for first in range(0, rows.n_rows, LOOKED_ROWS):
@@ -357,7 +363,7 @@ def visit_rows(
 
 @register_jitable
 def _maximise(loss: int, cost: float, margin: float, square: float, old: float) -> float:
-    """Return the best a of a row. margin: the margin with the old a."""
+    """Return the best a of a row. margin: the margin with the old a. square: |x|^2."""
     if loss == 0:
         return 2.0 * cost * max(0.0, 1.0 - margin + square * old) / (1.0 + 2.0 * cost * square)
     low, high, at, best = margin - square * old, margin + square * (cost - old), margin, old

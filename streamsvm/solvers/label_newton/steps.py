@@ -84,9 +84,9 @@ class State:
     best_w (L, d+1): the point with the lowest P. next_w (m, d+1): the point of the next pass. base_w (m, d+1), values,
     slopes, lengths: the point where the step to next_w began, P there, the slope of P along the whole step, and the
     share of the step that is made. active: the number of rows with a curvature. statuses: "" for unfinished labels.
-    objectives, lower_bounds, objective_errors and bound_errors: the certificates. counts: the number of passes that
-    included a label. stuck: the number of passes since the label's P or D last moved. first: the first of the m labels.
-    passes: the number of passes so far.
+    objectives, lower_bounds: the best P and D. objective_errors, bound_errors: bounds of their rounding errors. counts:
+    the number of passes that included a label. stuck: the number of passes since the label's P or D last moved. first:
+    the number of the first of the m labels. passes: the number of passes so far.
 
     If steps are found by products (take_products): conjugates (3, m, d+1) with the parts STEP to DIRECTIONS; residuals
     and at_start (L,): |r|^2 now and at the start of the step; products (L,): the number of products made in the step,
@@ -146,7 +146,11 @@ def begin_next(settings: LabelNewton, state: State) -> State:
 
 @dataclass(frozen=True)
 class Found:
-    """The results of a pass for k labels: P, D less its rounding, error bounds, and the gradients (k, d+1)."""
+    """The results of a pass for k labels.
+
+    P, D (k,): the objectives, and the lower bounds less their rounding. P_off, D_off (k,): bounds of the rounding
+    errors. gradients (k, d+1): the gradients of P.
+    """
 
     P: F64
     D: F64
@@ -239,13 +243,13 @@ def start_conjugates(state: State) -> State:
 
 
 def divide(state: State, codes: I64) -> tuple[I64, I64]:
-    """Divide these labels into those whose points the next pass evaluates, and those in the middle of a step."""
+    """Divide these labels into labels whose points the next pass evaluates, and labels in the middle of a step."""
     is_bent = state.products[codes] >= 0
     return codes[~is_bent], codes[is_bent]
 
 
 def take_products(settings: LabelNewton, state: State, codes: I64, totals: Totals) -> State:
-    """Return the state after a pass for the labels with these codes.
+    """Return the state after a pass whose totals belong to the labels with these codes.
 
     The state's arrays change in place because, with few rows, copying all points would take longer than a pass.
     """
@@ -270,8 +274,8 @@ def take_products(settings: LabelNewton, state: State, codes: I64, totals: Total
 def advance(step: F64, r: F64, p: F64, product: F32, before: float) -> tuple[float, float]:
     """Move along p to the minimum of the quadratic function; return the step length and the new |r|^2.
 
-    step, r, p (d+1,): the step so far, the residual and the direction; step and r change in place. product: the product
-    of the losses' Hessian with p. before: the old |r|^2.
+    step, r, p (d+1,): the step so far, the residual and the direction; step and r change in place. product (d+1,): the
+    product of the losses' Hessian with p. before: the old |r|^2.
     """
     curvature, after = 0.0, 0.0
     for j in range(p.size):

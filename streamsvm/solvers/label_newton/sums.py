@@ -46,8 +46,8 @@ PRODUCT_ROWS = 8192  # rows whose scores are in memory at a time
 # Prefetching halves the time of a pass's sums (105 classes, 55,197 features).
 VALUES_AHEAD = 16
 LINE_BYTES = 64  # the size of a cache line
-# If fewer than this share of all (row, label) pairs have a slope, sums over these pairs replace the matrix product,
-# because they take half the time.
+# If fewer than this share of all (row, label) pairs have a slope, sums over these pairs take half the time of the
+# matrix product, and replace it.
 SCREENED_SHARE = 0.1
 
 
@@ -158,11 +158,12 @@ def as_flags(has: Any) -> U8:
 
 @dataclass
 class Totals:
-    """The sums of each label: `sums` (5, k) as in measure_rows, gradients (k, d+1), and curvatures (k, triangle).
+    """The sums of a pass over rows, for each of k labels.
 
-    If steps are found by products, gradients are (d+1, k), and `curvatures` holds the float32 products (d+1, h) for the
-    labels whose Hessians are multiplied. squares: the sum over all rows of the weight times |x|^2. waiting: rows that
-    are not yet added. asked: the arguments of add_totals that follow `rows`.
+    sums (5, k): the sums of `measure_rows`. gradients (k, d+1): the gradients of the losses. curvatures (k, triangle):
+    the lower triangles of the Hessians. If steps are found by products, gradients are (d+1, k), and `curvatures` holds
+    the float32 products (d+1, h) for the labels whose Hessians are multiplied. squares: the sum over all rows of the
+    weight times |x|^2. waiting: the rows that are not yet added. asked: the arguments of add_totals that follow `rows`.
     """
 
     sums: F64
@@ -184,7 +185,7 @@ class Totals:
 
 
 def start_totals(n_labels: int, width: int) -> Totals:
-    """Return zero sums."""
+    """Return the sums of no rows, for n_labels labels and points of `width` entries."""
     triangle = np.zeros((n_labels, width * (width + 1) // 2), np.float32)
     return Totals(np.zeros((5, n_labels)), np.zeros((n_labels, width)), triangle)
 
@@ -261,7 +262,10 @@ def find_labels(rows: Rows, codes: I64) -> Any:
 
 
 def start_products(width: int, n_looked: int, n_bent: int) -> Totals:
-    """Return zero sums for steps found by products."""
+    """Return zero sums for steps found by products.
+
+    n_looked: the number of labels that are evaluated. n_bent: the number of labels whose Hessians are multiplied.
+    """
     return Totals(np.zeros((5, n_looked)), np.zeros((width, n_looked)), np.zeros((width, n_bent), np.float32))
 
 

@@ -55,10 +55,11 @@ DONE = ("converged", "paper_stop", "stationary", "stalled")  # final statuses, b
 def make_one_against_rest(
     source: RowSource, options: TrainOptions, make: Make, process_bytes: int, may_take_rounds: bool, n_fits: int
 ) -> Solver:
-    """Return the solver of all classes against the rest; `make` returns a two-class solver, or raises InputError.
+    """Return the solver of all classes against the rest.
 
-    may_take_rounds: whether problems that do not fit into memory together may be trained in rounds, which requires
-    linear models. n_fits: the number of such solvers that share a process, and with it the fixed memory of a process.
+    make: a function that returns a two-class solver, or raises InputError. may_take_rounds: whether problems that do
+    not fit into memory together may be trained in rounds, which requires linear models. n_fits: the number of such
+    solvers that share a process, and with it the fixed memory of a process.
     """
     views = view_classes(source)
     size = _count_side_by_side(source, options, make, process_bytes, n_fits) if may_take_rounds else len(views)
@@ -88,7 +89,10 @@ def _count_side_by_side(source: RowSource, options: TrainOptions, make: Make, pr
 
 
 def count_needed_bytes(source: RowSource, need: MemoryNeed, n_fits: int = 1) -> int:
-    """Return the bytes of a solver on THREADS threads, including its part of the memory that n_fits solvers share."""
+    """Return the bytes of a solver on THREADS threads. need: the memory that it needs.
+
+    The result includes the solver's part of the memory that n_fits solvers share.
+    """
     levels, once = (len(plan_groups(source)) - 1).bit_length(), SLACK_BYTES + THREADS * source.stream_bytes()
     return once // n_fits + need.driver_bytes + need.walk_bytes + (3 * THREADS + levels) * need.totals_bytes
 
@@ -127,9 +131,9 @@ def share_options(
 class Known:
     """The progress of several problems. Each array has one entry per problem.
 
-    statuses: "" for an unfinished problem. lower_bounds: NaN for a problem without a bound. rounding_bounds: see
-    Progress. counts: the number of passes that the problem's own solver reports. steps: the number of steps of the
-    problem. passes: the number of reads of the data.
+    statuses: "" for an unfinished problem. objectives: the best P. lower_bounds: the best D; NaN for a problem without
+    a bound. rounding_bounds: see Progress. counts: the number of passes that the problem's own solver reports. steps:
+    the number of steps of the problem. passes: the number of reads of the data.
     """
 
     statuses: npt.NDArray[np.str_]
@@ -157,7 +161,7 @@ def _begin(objectives: F64, bound: float) -> dict[str, Any]:
 
 @dataclass(kw_only=True)
 class State(Known):
-    """All that changes from step to step, as checkpoints store it. problems: the state of each problem."""
+    """All variables of a training, as checkpoints store them. problems: the state of each problem."""
 
     problems: list[Any]
 
@@ -236,7 +240,9 @@ class ManyProblems(Solver):
         self.name, self.sample, self.settings = first.name, first.sample, _join_settings([p.settings for p in parts])
         self.compiled = tuple(dict.fromkeys(group for part in parts for group in part.compiled))
         self.note = next((part.note for part in parts if part.note), "")
+        self.reason = parts[0].reason
         self.n_starts = len(parts) if all(part.n_starts for part in parts) else 0
+        self.starts_warm = all(part.starts_warm for part in parts)
 
     def start(self) -> Any:
         """Return the state in which every problem is at its start."""
@@ -273,7 +279,7 @@ class ManyProblems(Solver):
         return Report(P, D, passes, rounding, tried, finished=finished, problems=each)
 
     def _make_models(self, state: Any, take: TakeRows) -> tuple[list[Any], list[I64]]:
-        """Return the models of all problems without support vectors, and the row numbers of each one's vectors."""
+        """Return the models of all problems without support vectors, and the row numbers of these vectors, by model."""
         chosen: list[I64] = []
         pairs = zip(self.parts, state.problems, strict=True)
         return [part.make_model(one, partial(_note_rows, chosen, take)) for part, one in pairs], chosen
@@ -322,7 +328,10 @@ def _note_rows(chosen: list[I64], take: TakeRows, rows: I64) -> Rows:
 
 
 def join_models(models: list[Any], classes: npt.NDArray[Any], chosen: list[I64], take: TakeRows) -> Model:
-    """Join the models of all classes. chosen: the row numbers of each model's support vectors, if these are rows."""
+    """Join the models of all classes.
+
+    chosen: for each model, the row numbers of its support vectors; empty for linear models.
+    """
     first = replace(models[0], intercept=np.array([model.intercept for model in models]), classes=classes)
     if isinstance(first, LinearModel):
         return replace(first, coef=np.stack([model.coef for model in models]))
@@ -332,7 +341,8 @@ def join_models(models: list[Any], classes: npt.NDArray[Any], chosen: list[I64],
         rows = np.unique(np.concatenate(chosen))
         taken = take(rows)
         places, vectors = [np.searchsorted(rows, mine) for mine in chosen], first.keep_vectors(taken.X)
-        # The coefficients do not reveal the class of a vector that belongs only to the rest.
+        # The rows have to be counted: the coefficients do not reveal the class of a vector that belongs only to the
+        # rest.
         info = {N_SUPPORT: np.bincount(taken.codes, minlength=len(classes)).tolist()}
     else:
         ends = np.cumsum([0, *(len(model.dual_coef) for model in models)])
@@ -347,7 +357,7 @@ def join_models(models: list[Any], classes: npt.NDArray[Any], chosen: list[I64],
 
 @dataclass(kw_only=True)
 class RoundsState(Known):
-    """All that changes from step to step, as checkpoints store it.
+    """All variables of a training in rounds, as checkpoints store them.
 
     coefs (K, d) and intercepts (K,): the models of problems whose round has ended, and 0 for all others. The arrays of
     `Known` also describe the problems of ended rounds. tried_bounds (K,): see Progress. passes: the number of reads of
@@ -403,7 +413,7 @@ class Rounds(ManyProblems):
     warm_start = Solver.warm_start  # the ordinary start, since the solvers' states of ended rounds were discarded
 
     def memory(self, threads: int) -> MemoryNeed:
-        """Return the memory of the largest round and of all models."""
+        """Return the memory of the largest round, and of the models of all problems."""
         need, model_bytes = _need_memory(self.parts[: self.size], threads), 8 * len(self.parts)
         model_bytes *= MODELS * (self.source.n_features + 1)
         return replace(need, driver_bytes=need.driver_bytes + model_bytes)
@@ -440,7 +450,7 @@ class Rounds(ManyProblems):
             yield self._make_step(state, request)
 
     def _make_step(self, state: RoundsState, inner: Step) -> Step:
-        """Return a step of all problems, given the step of the current round."""
+        """Return the step of all problems, given the step `inner` of the current round."""
         is_last = state.first == len(self.parts)
         n_open, n_later = int(np.count_nonzero(state.gather().statuses == "")), len(self.parts) - state.members.stop
         status = find_worst(state.statuses.tolist()) if is_last else None

@@ -9,7 +9,7 @@ from typing import Any
 
 from streamsvm.data.rows.views import RowTransform
 from streamsvm.numeric.rows import Rows
-from streamsvm.passes import All, Question, Requests, RowState, Scan, Step, Take, Walk
+from streamsvm.passes import All, Request, Requests, RowState, Scan, Step, Take, Walk
 from streamsvm.solvers.solver import Solver, Wrapper
 
 WalkStep = Callable[[Any, Rows], Iterator[Any]]
@@ -28,7 +28,7 @@ def transform_rows(solver: Requests, transform: RowTransform) -> Requests:
             yield request
             request = solver.send(None)
         else:
-            found = yield _transform_question(request, transform, taken)
+            found = yield _transform_request(request, transform, taken)
             taken = found if isinstance(request, Take) else None
             request = solver.send(_transform_answer(request, transform, found))
 
@@ -45,7 +45,7 @@ class OnTransformedRows(Wrapper):
         return transform_rows(self.inner.solve(state), self.transform)
 
 
-def _transform_question(request: Question, transform: RowTransform, taken: Rows | None) -> Question:
+def _transform_request(request: Request, transform: RowTransform, taken: Rows | None) -> Request:
     """Return the request for the engine. taken: the stored rows that answered the last Take, or None."""
     match request:
         case Take():
@@ -63,7 +63,7 @@ def _transform_question(request: Question, transform: RowTransform, taken: Rows 
         case Walk():
             return replace(request, step=partial(_step_on_transformed, request.step, transform))
         case All():
-            return replace(request, requests=[_transform_question(one, transform, taken) for one in request.requests])
+            return replace(request, requests=[_transform_request(one, transform, taken) for one in request.requests])
     return request
 
 
@@ -81,11 +81,11 @@ def _transform_state(state: RowState, transform: RowTransform) -> RowState:
 
 
 def _leave_rows(rows: Rows, *_: Any) -> Rows:
-    """Return the rows unchanged: passes over row states do not use labels or weights."""
+    """Return the rows unchanged, because passes over row states do not use labels or weights."""
     return rows
 
 
-def _transform_answer(request: Question, transform: RowTransform, found: Any) -> Any:
+def _transform_answer(request: Request, transform: RowTransform, found: Any) -> Any:
     if isinstance(request, All):
         pairs = zip(request.requests, found, strict=True)
         return [_transform_answer(one, transform, part) for one, part in pairs]

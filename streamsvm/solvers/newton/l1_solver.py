@@ -44,10 +44,10 @@ TOL = 1e-7  # Descent ends once a round changes each slope by at most this; at t
 ROUNDS = 8  # rounds of coordinate descent before a step on a face
 FEW_FACES, MOST_FACES = 20, 200
 DAMPING = 1e-12  # Each second derivative is raised by this share of itself.
-FEW_FEATURES = 200  # At least this many features of weight 0 may get a weight in a step.
+FEW_FEATURES = 200  # at least this number of features of weight 0 may get a weight in a step
 SAME = 1e-12  # the end of a step is accepted even if P, due to rounding, is higher by up to this share
 SAMPLE_SHARE = 0.1  # the gap on the sample, as a share of the requested gap
-STAGE, STAGE_TOL = 3.0, 1e-2  # the growth of the costs from one stage in memory to the next, and the gap of a stage
+STAGE, STAGE_TOL = 3.0, 1e-2  # the factor of the costs from stage to stage in memory, and the gap at which a stage ends
 MOST_STEPS = 100  # the maximum number of steps of a stage
 SLOW, SLOW_STEPS = 1e-4, 5  # A stage ends after SLOW_STEPS steps in which P and D moved by no more than the share SLOW.
 FEW_STEPS = (0.1, 0.4, 1.0)  # where P is evaluated along a step in memory
@@ -152,7 +152,10 @@ def choose_features(settings: L1Newton, w: F64, gradient: F64) -> I64:
 
 
 def _note_best(state: L1State, ends: F64, steps: F64, values: F64, errors: F64) -> L1State:
-    """Return the state with the line's best point, if P there is lower than before, rounding included."""
+    """Return the state with the line's best point, if P there is lower than before even with its rounding.
+
+    values, errors (k,): P at the steps of the line, and bounds of its rounding.
+    """
     k = int(np.argmin(values + errors))
     if not values[k] + errors[k] < state.objective + state.objective_rounding:
         return state
@@ -165,7 +168,7 @@ def _raise_bound(state: L1State, w: F64, totals: Totals, value: float, error: fl
 
     The length of the gradient's error (newton.steps) bounds the error of each entry. A new bound counts only if it
     exceeds the present bound, which is not negative. Then the term subtracted for |g_j| > 1 is no larger than the other
-    terms, whose rounding `own` covers.
+    terms, whose rounding is already covered.
     """
     gradient, terms, size = totals.gradient, bound_rounding(state.n_rows + 24, 1.0), float(np.sum(np.abs(w)))
     off = (1.0 + 2 * terms + SAFE) * (terms * totals.steep + totals.moved)

@@ -24,6 +24,7 @@ from streamsvm.solvers.solver import LEAST_ROWS, Budget, FirstSample, LinearSolv
 
 SHARE = 10  # One row in SHARE is in the sample, if memory allows.
 SMALL_BYTES = 32 << 20  # Smaller data stay in memory, and one pass proves the gap.
+KINK_ROWS = 20_000  # the same if the loss has kinks: the minimiser of more rows takes longer than further passes
 COPIES = 3  # copies of the sample while it is fetched
 ROW_VECTORS = 8  # vectors of 8 bytes for each row of the sample
 KINK_VECTORS = 40  # additional vectors if the loss has kinks
@@ -41,14 +42,15 @@ class NewtonSolver(LinearSolver):
 
     name, compiled = "newton", ("newton",)
     rows_a_feature, row_vectors, n_vectors = ROWS_A_FEATURE, ROW_VECTORS, 0
+    starts_warm = False
 
     def __init__(self, source: RowSource, options: TrainOptions, own: NewtonOptions, budget: Budget) -> None:
         problem = find_problem(options.task)
         self.source, self.bias_feature, self.has_classes = source, own.intercept_scaling, problem.has_classes
         about: dict[str, Any] = {"tol": float(options.tol), "bias_feature": own.intercept_scaling}
         self.parameters = self._make_parameters(problem.make_loss(source, options), **about, seed=options.seed)
-        resident_rows = self._count_rows(options, budget)
-        self.parameters = replace(self.parameters, resident_rows=resident_rows)
+        resident_rows, fits_all = self._count_rows(options, budget)
+        self.parameters = replace(self.parameters, resident_rows=resident_rows, fits_all=fits_all)
         penalty = {} if options.penalty == "l2" else {"penalty": options.penalty}
         self.settings = {**problem.tell_loss(source, options), **penalty, "resident_rows": resident_rows, **about}
         self.sample = FirstSample(resident_rows, is_held=True)
@@ -56,14 +58,20 @@ class NewtonSolver(LinearSolver):
     def _make_parameters(self, loss: SmoothLoss, **about: Any) -> Newton:
         return Newton(loss, 0, **about)
 
-    def _count_rows(self, options: TrainOptions, budget: Budget) -> int:
-        """Return the number of rows in the sample; 0, for no sample, if memory has no room for LEAST_ROWS."""
+    def _count_rows(self, options: TrainOptions, budget: Budget) -> tuple[int, bool]:
+        """Return the number of rows in the sample, and whether all rows are the sample of a later pass.
+
+        The number is 0, for no sample, if memory has no room for LEAST_ROWS. If the loss has kinks, a sample may miss
+        the rows that decide, so room for all rows is kept if memory allows.
+        """
         n, row_bytes, need = self.source.n_rows, self._find_row_bytes(), self.memory(1)
-        wanted = max(LEAST_ROWS, self.rows_a_feature * self._count_weights(), n // SHARE, SMALL_BYTES // row_bytes)
-        if has_kinks(self.parameters.loss):  # With all rows in memory, the minimiser is found exactly.
-            wanted = n
+        kinks = has_kinks(self.parameters.loss)
+        small = KINK_ROWS if kinks else SMALL_BYTES // row_bytes
+        wanted = max(LEAST_ROWS, self.rows_a_feature * self._count_weights(), n // SHARE, small)
         other = need.driver_bytes + 8 * need.totals_bytes + 2 * self.source.stream_bytes()
-        return budget.count_rows(n, options.resident_rows, COPIES * row_bytes, other, wanted)
+        most = budget.count_rows(n, options.resident_rows, COPIES * row_bytes, other, n if kinks else wanted)
+        number = min(most, wanted) if options.resident_rows is None else most
+        return number, number < n == most
 
     def _count_weights(self) -> int:
         """Return the number of weights that a step may change."""
@@ -95,7 +103,8 @@ class NewtonSolver(LinearSolver):
         With the penalty |w|_1, the second part of the Hessian stays empty.
         """
         width, m = self.source.n_features + 1, self._count_weights()
-        sample_bytes, matrix_bytes = COPIES * self.parameters.resident_rows * self._find_row_bytes(), 8 * m**2
+        n_held = self.source.n_rows if self.parameters.fits_all else self.parameters.resident_rows
+        sample_bytes, matrix_bytes = COPIES * n_held * self._find_row_bytes(), 8 * m**2
         tile_bytes, vectors_bytes = TILE_ROWS * (8 * TILE_VECTORS + 4 * m), 8 * self.n_vectors * width
         turn = (MATRICES - 1) * matrix_bytes + sample_bytes + vectors_bytes
         driver, shared = matrix_bytes + turn + tile_bytes + vectors_bytes, 8 * 2 * width + self._find_look_bytes()

@@ -50,16 +50,17 @@ from streamsvm.system import deadline, interrupts
 LEAST_ROOM = 1e-15  # the least relative distance of a multiplier from its cost; rounding hides smaller ones
 INSIDE = 0.995  # the share of the way to the boundary that a step may go
 LAST_STEP = 0.1  # the share of the requested gap by which the last step on the sample may still lower P
-FEW = 16  # One row of the sample in FEW is enough for the first steps.
+FEW = 16  # one row of the sample in this number is enough for the first steps
 FEW_TOL = 1e-2
 FEW_STEPS = (0.3, 1.0)  # where P is evaluated along a step in memory: at few points, because another step needs no pass
 KINKED_STEPS = (0.02, 0.1, 0.3, 0.6, 1.0)  # the same if there are kinks
 ROWS_A_FEATURE = 10  # With fewer rows per feature, a sample's minimiser is too far from that of all rows.
 MOST_STEPS = 100  # the maximum number of steps of Newton's method in memory
+PATIENCE = 5  # If more passes are needed, the losses of few rows decide, and a sample may miss them.
 FIRST_REACH = 3.0  # the radius of the first pass's ball, as a multiple of the expected distance to the minimiser
 EXACT_TOL = 1e-12
 EXACT_STEP = 1e-12  # replaces LAST_STEP where Newton's method is exact, because no row changes sides
-EXACT_STEPS = 20  # replaces MOST_STEPS in that case
+EXACT_STEPS = 20  # replaces MOST_STEPS in the same case
 PATH_STEPS = 60  # the maximum number of steps of the interior-point method
 MORE_STEPS = 300  # replaces PATH_STEPS if that number of steps did not lead to a proof
 LEAST_TOL = 1e-11  # the least tolerance for smoothing: rounding hides the curvature of narrower kinks
@@ -103,9 +104,10 @@ def minimise_kinks(rows: Rows, kinks: Kinks, bias_feature: float, tol: float, mo
 
 
 def drop_common(a: F64, kinks: Kinks) -> F64:
-    """Return feasible multipliers (k, n): a without the part that two opposite kinks of a row have in common.
+    """Return feasible multipliers (k, n) that give the same w as a.
 
-    The common part cancels in w, and only adds rounding errors to D.
+    If two kinks of a row have opposite signs, the part common to their multipliers is removed. It cancels in w, and
+    only adds rounding errors to D.
     """
     limited = np.clip(a, 0.0, kinks.costs)
     return limited - np.where(np.sum(kinks.signs, axis=0) == 0.0, np.min(limited, axis=0), 0.0)
@@ -143,7 +145,7 @@ def find_widths(u: F64, costs: F64, floor: float, scale: float, allowed: float) 
 
 
 def _go_on(path: Path, rows: Rows, kinks: Kinks, residual: F64, bias_feature: float) -> None:
-    """Make a step, in place: the predictor aims at m = 0, the corrector at an m estimated from the predictor."""
+    """Make a step in place. The predictor aims at m = 0, and the corrector at an m estimated from the predictor."""
     room = np.maximum(kinks.costs - path.a, LEAST_ROOM * kinks.costs)
     with np.errstate(over="ignore"):  # The theta of a row whose cost is next to 0 is 0.
         theta = 1.0 / (path.xi / room + path.s / path.a)
@@ -170,13 +172,13 @@ def _go_on(path: Path, rows: Rows, kinks: Kinks, residual: F64, bias_feature: fl
 
 
 def _find_length(path: Path, room: F64, da: F64, ds: F64, dxi: F64) -> float:
-    """Return the step length at which a, C - a, s or xi becomes 0, or 1 / INSIDE if that is shorter."""
+    """Return the step length at which a, C - a, s or xi first becomes 0, but at most 1 / INSIDE."""
     shares = ((path.a, da), (room, -da), (path.s, ds), (path.xi, dxi))
     return 1.0 / max(INSIDE, *(float(np.max(-change / value)) for value, change in shares))
 
 
 def combine(rows: Rows, coefs: F64, bias_feature: float) -> F64:
-    """Return the sum of all rows, (d+1,), each multiplied by the sum of the coefs (k, n) of its kinks."""
+    """Return the sum over all rows of x, each multiplied by the sum of the coefs (k, n) of the row's kinks, (d+1,)."""
     total = np.zeros(rows.X.shape[1] + 1)
     add_combination(total, rows.X, np.arange(rows.n_rows), np.sum(coefs, axis=0), bias_feature)
     return total
@@ -216,8 +218,8 @@ def _minimise(
 def _minimise_with_kinks(settings: Newton, state: State, rows: Rows, are_all: bool) -> State:
     """Return the state at the exact minimiser for rows in memory, with a smoothing width for the passes over all rows.
 
-    are_all: whether these are all rows. The width is then so small that hardly any row is smoothed, except rows on a
-    kink.
+    are_all: whether the rows in memory are all rows. If so, the width is so small that hardly any row is smoothed,
+    except rows on a kink.
     """
     (own, kinks), bias = _pick_paid(settings, rows), settings.bias_feature
     w = minimise_kinks(own, kinks, bias, EXACT_TOL, PATH_STEPS)[0] if own.n_rows else state.next_w
@@ -267,7 +269,8 @@ class Newton:
     """Settings of the solver, with the methods that depend on the penalty.
 
     loss: the rows' losses l_i, which contain the costs; resident_rows: the number of rows in the sample; tol: the
-    relative gap to reach; bias_feature: the value of the constant feature; seed: the seed of the sample.
+    relative gap to reach; bias_feature: the value of the constant feature; seed: the seed of the sample; fits_all:
+    whether all rows are the sample after PATIENCE passes, since memory has room for them.
     """
 
     loss: SmoothLoss
@@ -275,6 +278,7 @@ class Newton:
     tol: float = 1e-3
     bias_feature: float = 1.0
     seed: int = 0
+    fits_all: bool = False
     state: ClassVar[type[Any]] = State
 
     def start(self, n_rows: int, n_features: int, is_shuffled: bool = False) -> Any:
@@ -322,6 +326,8 @@ def solve(settings: Newton, state: Any) -> Requests:
     """Run the solver from a state. A run that is resumed from the state in any `Step` gives the same bits."""
     while True:
         before, held = state, None
+        if settings.fits_all and state.passes == PATIENCE:
+            state = replace(state, resident=np.arange(state.n_rows))
         if len(state.resident):
             sample = yield Take(state.resident)
             held = find_first_rows(sample, state.resident)
@@ -332,7 +338,7 @@ def solve(settings: Newton, state: Any) -> Requests:
             look = replace(look, steps=(1.0,))
         ends = np.stack((state.base_w if before.passes else state.next_w, state.next_w))
         start = partial(steps.start_totals, len(state.best_w) - 1, len(look.steps), look.n_bent)
-        totals = yield Scan(start, steps.add_totals, add, (ends, look), scored=0, held=held)
+        totals = yield Scan(start, steps.add_totals, add, (ends, look), weights=ends, held=held)
         state = settings.take_step(state, look, ends, totals)
         if held is not None and held.n_rows == state.n_rows and has_kinks(settings.loss):
             state = raise_by_kinks(settings, state, held)

@@ -45,8 +45,8 @@ TILE_ROWS = 4096  # the number of rows in memory that are added at a time
 NEXT_REACH = 0.2  # the ball's radius as a share of the step; near the minimiser, the step's error is far smaller
 ROUNDINGS = 8.0  # the least radius of a ball, as a multiple of the gradient's error, which blurs the minimiser
 LESS = 0.1  # the factor on the damping after a full step that lowered P
-FIRST_PACE = 0.03  # the smallest factor on the width in one step
-SLOW_PACE, SLOWEST_PACE = 0.5, 0.9  # the same after one, and after many, steps without a lower P on their lines
+FIRST_PACE = 0.03  # the smallest factor on the width of the smoothing in one step
+SLOW_PACE, SLOWEST_PACE = 0.5, 0.9  # the same after one step, and after many steps, whose lines had no lower P
 HARDLY = 1e-8  # If a step is expected to lower P by at most this share, only the lower bound can still improve.
 STUCK_STEPS = 10  # If neither P nor D has moved for this many steps, rounding is the limit.
 CAUTION = 5.0  # The width does not shrink below this multiple of the expected error of a step.
@@ -59,9 +59,9 @@ class Look:
     """The request of a pass: the loss, the ball, the steps on the line, and the features of H.
 
     loss: the loss of the rows. bias_feature: the value of the constant feature. norm and reach: the ball |u| <= reach
-    of points w + A'u, where A is the matrix of the norm; no ball if reach is 0. steps: where the loss is evaluated, as
-    shares of the line; the last one is 1. places (d,): the position of each feature in H, or -1 if H leaves it out;
-    None if H has all features.
+    of points w + A'u, where A is the matrix of the norm; no ball if reach is 0. steps: the steps at which the loss is
+    evaluated, as shares of the line; the last one is 1. places (d,): the position of each feature in H, or -1 if H
+    leaves it out; None if H has all features.
     """
 
     loss: SmoothLoss
@@ -109,11 +109,12 @@ class Curvature:
 
 @dataclass
 class Totals(RowTotals):
-    """The sums of a pass. losses (k,): L at the steps of the line. gradient (d+1,): g at its end.
+    """The sums of a pass.
 
-    least, rest: the two parts of H at the end of the line. If the loss has kinks, all these are sums of its smoothing.
-    excess (k,) and slack: the sums of these fields of the rows' Smoothing (losses.convex), at the steps and at the
-    line's end; tail (d+1,): the diagonal of sum tail_i x_i x_i' without the constant feature; slopes: sum |l_i'|.
+    losses (k,): L at the steps of the line. gradient (d+1,): g at its end. least, rest: the two parts of H at the end
+    of the line. If the loss has kinks, all these are sums of its smoothing. excess (k,) and slack: the sums of these
+    fields of the rows' Smoothing (losses.convex), at the steps and at the line's end. tail (d+1,): the diagonal of sum
+    tail_i x_i x_i' without the constant feature. slopes: sum |l_i'|.
 
     The other fields bound rounding errors, given a bound e_i on the error of the score of row i.
     errors (k,): the error of the losses due to the e_i. steep: sum |l_i'| |x_i|, with the steepest slopes if there are
@@ -232,9 +233,9 @@ class Iterates(TriedBounds):
 class State(Iterates):
     """The state of a run with the penalty 1/2 |w|^2.
 
-    width: the width of the smoothing, 0 before the first pass and for smooth losses; pace: the smallest factor on the
-    width in one step; damping: the weight of the kinks' tails (`take_step`); A (d+1, d+1) and reach: the ball of the
-    next pass, or empty and 0 for no ball.
+    width: the width of the smoothing, 0 before the first pass and for smooth losses. pace: the smallest factor on the
+    width in one step. damping: the weight of the kinks' tails (`take_step`). A (d+1, d+1), reach: the ball of the
+    next pass, |u| <= reach for points w + A'u; empty and 0 if there is no ball.
     """
 
     A: F64 = grows("k", "k")
@@ -339,8 +340,8 @@ def aim(state: State, point: Point, H: F64) -> tuple[State, float]:
 class Point:
     """A point w with P, its gradient, and bounds on their errors.
 
-    gradient_error: a bound on the length of the gradient's error; error_in_ball: the same for A times this error, if
-    the pass had a ball.
+    objective_error: a bound on the error of P. gradient_error: a bound on the length of the gradient's error.
+    error_in_ball: the same for A times this error, if the pass had a ball.
     """
 
     w: F64
@@ -376,7 +377,7 @@ def measure_line(
 ) -> tuple[F64, F64]:
     """Return P at the steps (k,) of the line between the ends (2, d+1), and bounds on its error, (k,) each.
 
-    penalise: returns the penalties of points (k, d+1).
+    penalise: a function that returns the penalties of points (k, d+1).
     """
     points, terms = ends[0] + steps[:, None] * (ends[1] - ends[0]), bound_rounding(n_rows + 24, 1.0)
     largest = 2.0 * float(np.max(penalise(ends)))  # The points are rounded, too.

@@ -31,7 +31,7 @@ GROUP_SHARE = 2  # A group keeps this multiple of its share of the rows, since n
 class OneClassSolver(Solver):
     """The linear one-class SVM by cutting planes, with the rows near the boundary in memory."""
 
-    name, compiled = "cutting-plane", ("one-class",)
+    name, compiled, starts_warm = "cutting-plane", ("one-class",), False
 
     def __init__(self, source: RowSource, options: TrainOptions, _: OneClassOptions, budget: Budget) -> None:
         weight = source.column("sample_weight")
@@ -74,7 +74,10 @@ class OneClassSolver(Solver):
         )
 
     def make_model(self, state: solver.State, take: TakeRows) -> LinearModel:  # noqa: ARG002
-        """Return the model of the best point; rows on the boundary belong to the class in spite of rounding."""
+        """Return the model of the best point.
+
+        Rows on the boundary get a score that puts them in the region despite rounding.
+        """
         rho = state.best_rho - BOUNDARY_SHARE * abs(state.best_rho)
         return replace(make_linear_model(self.source, state.best, -rho, has_classes=False), classes=np.array(CLASSES))
 

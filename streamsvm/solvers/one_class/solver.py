@@ -64,12 +64,16 @@ BOUNDARY = 0.995  # the share of the way to the limits that a step may go
 MOST_POINTS = 64  # the maximum number of points of V that are kept
 BINS = 256  # bins of scores, used to find rho if no near row has this score
 STUCK_STEPS = 3
-LEAST_FALL = 1e-9  # A smaller relative change of the bounds is no progress.
+LEAST_FALL = 1e-9  # a smaller relative change of the bounds does not count as progress
 Solve = Callable[[F64], F64]
 
 
 class Nearest(NamedTuple):
-    """A solution: multipliers a (n,), which are within their limits and sum to N up to rounding; v (d,); and rho."""
+    """A solution of the program in memory.
+
+    a (n,): the multipliers, which are within their limits and sum to N up to rounding. v (d,), rho: the point and its
+    offset.
+    """
 
     a: F64
     v: F64
@@ -77,7 +81,7 @@ class Nearest(NamedTuple):
 
 
 class Iterate(NamedTuple):
-    """An interior point: a (n,), rho, and the multipliers z, u (n,) of the limits; all except rho are positive."""
+    """An interior point: a (n,), rho, and the multipliers z and u (n,) of the limits. All except rho are positive."""
 
     a: F64
     rho: float
@@ -188,7 +192,10 @@ def _factor(X: Any, products: F64 | None, diagonal: F64) -> Solve:
 
 
 def _fill(a: F64, costs: F64, total: float) -> F64:
-    """Clip `a` to its limits, and distribute the error of its sum in proportion to the remaining room; return it."""
+    """Return `a`, changed in place: clipped to its limits, and with the error of its sum distributed.
+
+    The error is distributed in proportion to the remaining room.
+    """
     a = np.clip(a, 0.0, costs)
     lacking = total - float(np.sum(a))
     room = costs - a if lacking > 0.0 else a
@@ -198,9 +205,10 @@ def _fill(a: F64, costs: F64, total: float) -> F64:
 
 @dataclass(frozen=True)
 class Centre:
-    """The centre of a pass, w (d,) and rho.
+    """The centre of a pass.
 
-    most: the number of rows that a group keeps. edges (k,): the edges of the bins of scores.
+    w (d,), rho: the weights and the offset. most: the number of rows that a group keeps. edges (k,): the edges of the
+    bins of scores.
     """
 
     w: F64
@@ -234,10 +242,10 @@ class LowestTotals(RowTotals):
     """The sums of a pass.
 
     far (3, d), masses (3,): the sums of C_i x_i, and of C_i, over the far rows with f_i < rho, with f_i = rho, and with
-    f_i > rho; sizes (d,): the sum of C_i |x_ij| over all rows; largest (d,): max |x_ij|; counts (k+1,): the sum of C_i
-    in each bin of scores; cost: the sum of all C_i; radius: a lower bound on r_i of far rows; low: the highest score of
-    far rows with f_i < rho; high: the lowest score of the other far rows; least, most: the lowest and the highest
-    score of all rows; near: the near rows.
+    f_i > rho. sizes (d,): the sum of C_i |x_ij| over all rows. largest (d,): max |x_ij|. counts (k+1,): the sum of C_i
+    in each bin of scores. cost: the sum of all C_i. n_rows: the number of rows. radius: a lower bound on r_i of far
+    rows. low: the highest score of far rows with f_i < rho. high: the lowest score of far rows with f_i >= rho. least,
+    most: the lowest and the highest score of all rows. near: the near rows.
     """
 
     far: F64
@@ -260,12 +268,12 @@ class LowestTotals(RowTotals):
 
 
 def start_lowest(d: int, n_edges: int) -> LowestTotals:
-    """Return zero sums."""
+    """Return the sums of no rows, for d features and n_edges edges of bins."""
     return LowestTotals(np.zeros((3, d)), np.zeros(3), np.zeros(d), np.zeros(d), np.zeros(n_edges + 1))
 
 
 def add_lowest(totals: LowestTotals, rows: Rows, centre: Centre) -> None:
-    """Add rows to the totals of their group."""
+    """Add rows to the totals of their group. centre: the centre of the pass."""
     costs = rows.weights
     add_row_magnitudes(totals.sizes, totals.largest, rows.X, costs)
     f = compute_scores(rows.X, centre.w[None])[:, 0]
@@ -302,17 +310,17 @@ def _add_far(totals: LowestTotals, rows: Near, far: I64, rho: float) -> None:
 
 
 def join_near(parts: list[Near]) -> Near:
-    """Return the rows of one or more parts, concatenated."""
+    """Return near rows in several parts as one part."""
     X, *vectors = zip(*parts, strict=True)
     return Near(stack_rows(list(X)), *map(np.concatenate, vectors))
 
 
 @dataclass(frozen=True)
 class LinearOneClass:
-    """Settings.
+    """Settings of the method.
 
-    total: N; cost: the sum of all C_i; resident_rows: the number of rows in the sample, and about the number of rows
-    kept by a pass; most: the number of rows that a group keeps; tol: the relative gap to reach.
+    total: N. cost: the sum of all C_i. resident_rows: the number of rows in the sample, and about the number of rows
+    kept by a pass. most: the number of rows that a group keeps. tol: the relative gap to reach.
     """
 
     total: float
@@ -327,8 +335,9 @@ class State(Bounds):
     """The state of a run.
 
     w (d,), rho: the centre of the next pass; w is empty before the first pass. edges (k,): the edges of the bins of
-    scores. best (d,), best_rho: the best point of V. points (k, d): the kept points of V. point_error: a bound on the
-    distances of these points from V. resident (r,): the row numbers of the sample. `objective` belongs to `best`.
+    scores. best (d,), best_rho: the best point of V and its offset; `objective` is the objective of this point. points
+    (k, d): the kept points of V. point_error: a bound on the distances of these points from V. resident (r,): the row
+    numbers of the sample.
     """
 
     resident: I64 = axes("r")
@@ -403,10 +412,10 @@ def _learn(settings: LinearOneClass, state: State, totals: LowestTotals, unit: f
 def _measure(
     settings: LinearOneClass, totals: LowestTotals, near: Near, v: F64, w: F64, limits: tuple[float, float]
 ) -> Margin:
-    """Return M at v for the best rho within the limits. Every far row counts on the side where the pass found it.
+    """Return M at v for the best rho within the limits.
 
-    If rounding has put a far row on the wrong side, the error is at most the rounding error of its score at v, or at
-    the centre w of the pass.
+    Every far row counts on the side of the offset where the pass found it. If rounding has put a far row on the wrong
+    side, the error is at most the rounding error of its score at v, or at the centre w of the pass.
     """
     f, rest = compute_scores(near.X, v[None])[:, 0], settings.total - float(totals.masses[0])
     rho = float(np.clip(_find_offset(near.costs, f, rest), *limits))
@@ -467,9 +476,9 @@ def _share(wanted: float, cost: float) -> float:
 def _take_points(state: State, points: F64, totals: LowestTotals, lacking: float) -> State:
     """Return the state with the point nearest to the origin in the hull of points of V, if it is better than the best.
 
-    lacking: a bound on the error of the sum of a point's multipliers. An error of 1 changes v by at most the length of
-    a row. The nearest point is, up to rounding, no farther from V than the points that it combines; later passes use it
-    as one of the points.
+    lacking: a bound on the error of the sum of a point's multipliers. An error of 1 in this sum changes v by at most
+    the length of a row. The nearest point is, up to rounding, no farther from V than the points that it combines. Later
+    passes use it as one of the points.
     """
     found = find_nearest(points, np.ones(len(points)), 1.0)
     used = np.flatnonzero(found.a > 1e-12)

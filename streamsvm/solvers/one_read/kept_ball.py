@@ -28,7 +28,7 @@ import numpy as np
 from streamsvm.numeric.labels import read_labels
 from streamsvm.numeric.row_norms import RowNorm, make_norm
 from streamsvm.numeric.rows import F64, I64, Flags, Rows, draw_sample
-from streamsvm.passes import All, Question, Requests, Scan, Step, Take
+from streamsvm.passes import All, Request, Requests, Scan, Step, Take
 from streamsvm.solvers.cutting_plane import cuts, near_rows
 from streamsvm.solvers.cutting_plane.cuts import Magnitudes, RowSums
 from streamsvm.solvers.one_read.solver import prove
@@ -39,9 +39,9 @@ from streamsvm.solvers.one_read.state import GROUP_SHARE, OneRead, State, make_l
 class Ball:
     """The result of a pass over all rows at a centre.
 
-    centre (width,); A (width, width): the matrix of the norm; sums: sums over the rows with m_i < 1 at the centre;
-    near: the kept rows, with the radius; n_rows: the number of all rows; magnitudes: summed over all rows ever added to
-    the sums or subtracted from them, to bound the rounding of the sums.
+    centre (width,): w_0. A (width, width): the matrix of the norm. sums: sums over the rows with m_i < 1 at the centre.
+    near: the kept rows, with the radius. n_rows: the number of all rows. magnitudes: the magnitudes of all rows ever
+    added to the sums or subtracted from them, which bound the rounding of the sums.
     """
 
     centre: F64
@@ -54,7 +54,8 @@ class Ball:
     def edit(self, added: RowSums, removed: RowSums, magnitudes: Magnitudes, near: near_rows.Part, n_rows: int) -> Ball:
         """Return the ball after rows were added and removed.
 
-        magnitudes: an upper bound on the magnitudes of these rows.
+        added, removed: the sums over these rows. magnitudes: an upper bound on their magnitudes. near: the near rows of
+        the new ball. n_rows: its number of rows.
 
         Only this method changes the sums of a ball, so the magnitudes account for every change.
         """
@@ -64,7 +65,7 @@ class Ball:
         return replace(self, sums=sums, near=near, n_rows=n_rows, magnitudes=both)
 
 
-Finder = Generator[Question, Any, Ball]
+Finder = Generator[Request, Any, Ball]
 
 
 def find_ball(settings: OneRead, n_rows: int, is_shuffled: bool, centre: F64) -> Finder:
@@ -98,9 +99,9 @@ def find_share(ball: Ball) -> float:
 class Changed:
     """The changed rows that a pass reads: new rows, then copies of deleted rows.
 
-    n_new, n_gone: the number of new rows, and of deleted rows of the ball; first_copy: the number of the first copy of
-    a deleted row; left_out: ascending numbers of copies to skip, because their rows were near rows or did not belong to
-    the ball.
+    n_new, n_gone: the number of new rows, and of rows of the ball that were deleted. first_copy: the number of the
+    first copy of a deleted row. left_out: ascending numbers of copies to skip, because their rows were near rows or did
+    not belong to the ball.
     """
 
     n_new: int
@@ -112,7 +113,7 @@ class Changed:
 def leave_out(settings: OneRead, ball: Ball, left: Flags, numbers: I64, n_rows: int) -> Ball:
     """Return a ball of n_rows rows without some near rows.
 
-    left (n,): whether each near row stays; numbers: the new numbers of the near rows that stay. The terms of the
+    left (n,): whether each near row stays. numbers: the new numbers of the near rows that stay. The terms of the
     deleted near rows are subtracted from the sums. `update` computes the terms of deleted far rows.
     """
     near, gone = (near_rows.choose_part(ball.near, np.flatnonzero(which)) for which in (left, ~left))

@@ -1,4 +1,4 @@
-"""The setup of `one_read` for the rows of a source: the number of resident rows, memory, and model."""
+"""The setup of `one-read` for the rows of a source: the number of resident rows, memory, and model."""
 
 from __future__ import annotations
 
@@ -23,13 +23,17 @@ MATRICES = 8  # matrices (width, width): norms, Newton's matrix and its factor, 
 HELD = 6  # a group may take this many times its kept rows while it is read: more rows, and copies of some
 SHARE = 10  # at least one row in SHARE is resident if memory allows
 ROWS_A_FEATURE = 8  # with fewer resident rows per feature, the sample's minimiser is too far away
-LAW_SHARE = 0.13  # share of (n d)^(2/3) rows: with fewer resident rows, ascent on blocks takes fewer reads
+LAW_SHARE = 0.13  # a share of (n d)^(2/3) rows: with fewer resident rows, ascent on blocks takes fewer reads
 SMALL_ROWS = 3000  # at least this many rows are resident if memory allows, so that small data takes one pass
 COPIES = GROUP_SHARE + 1  # copies of the resident rows when a pass ends: the gathered rows, and the rows chosen
 MORE_ROWS = "{:,} rows are kept in memory. With {:,} rows{}, the data would be read fewer times."
 MORE_MEMORY = ", which need {} more memory"
 THREADS = 8  # memory is reserved for the totals of this many threads, whatever the machine has
 STREAMS = 2  # memory is also reserved for this many streams of rows
+FEW_ROWS = 20_000  # with fewer rows, both `one_read` and ascent take a fraction of a second
+ASCENT_ROW, ASCENT_NUMBER = 1e-6, 8e-9  # seconds of ascent for each row, and for each number in the rows
+NEWTON_ROW, NEWTON_WIDTH = 2.5e-10, 100  # seconds of Newton's method for each row of the sample: c d (d + w)
+FIXED, PASS_ROW, PASS_NUMBER = 0.03, 1e-7, 2.5e-9  # seconds of one read: in all, for each row, and for each number
 MEMORY_SHARE = 1.5  # two thirds of the spare memory are for resident rows, including the rows in the totals
 
 
@@ -45,14 +49,14 @@ def choose_parameters(source: RowSource, options: TrainOptions, own: CuttingPlan
 
     wanted = max(source.n_rows // SHARE, SMALL_ROWS, count_enough(source), round(_count_by_law(source)))
     number = count(wanted, _find_resident_bytes(source, COPIES + 1))
-    if number <= HELD_SHARE * source.n_rows:  # then the first sample is not held, which leaves memory for more rows
+    if number <= HELD_SHARE * source.n_rows:  # the first sample is then not held, which leaves memory for more rows
         wanted = max(number, min(wanted, int(HELD_SHARE * source.n_rows)))
         number = count(wanted, _find_resident_bytes(source, COPIES))
     return replace(parameters, resident_rows=number)
 
 
 def count_enough(source: RowSource) -> int:
-    """Return the number of resident rows with which `one_read` takes no more reads than ascent on blocks.
+    """Return the number of resident rows with which `one-read` takes no more reads than ascent on blocks.
 
     The result is at most the number of rows. The number of rows needed for a single read grows with (n d)^(2/3)
     (docs/solvers/one_read.md).
@@ -69,10 +73,25 @@ def _count_by_law(source: RowSource) -> float:
     return float(float(source.n_rows * source.n_features) ** (2 / 3))
 
 
-def describe_more_rows(source: RowSource, options: TrainOptions, resident_rows: int, kept: int) -> str:
-    """Describe how many resident rows, and how much more memory, would save reads; return "" if enough rows are kept.
+def weigh_ascent(source: RowSource) -> tuple[float, float]:
+    """Return about how many seconds of a processor ascent on blocks and `one_read` take if all rows fit into memory.
 
-    resident_rows: the number that fits for one read; kept: the number of rows kept by the solver that was chosen.
+    Both read the data once. The time of ascent grows with the numbers in the rows. One read takes less time for each
+    row, but solves the problem of a sample by matrices (d, d) (benchmarks/defaults.py).
+    """
+    n, d = source.n_rows, source.n_features
+    numbers = source.nbytes / 4 / (2 if source.is_sparse else 1)
+    sample = min(n, max(n / SHARE, SMALL_ROWS, _count_by_law(source)))
+    ascent = ASCENT_ROW * n + ASCENT_NUMBER * numbers
+    one_read = FIXED + NEWTON_ROW * sample * d * (d + NEWTON_WIDTH) + PASS_ROW * n + PASS_NUMBER * numbers
+    return ascent, one_read
+
+
+def describe_more_rows(source: RowSource, options: TrainOptions, resident_rows: int, kept: int) -> str:
+    """Return a note on how many more resident rows, and how much more memory, would save reads; "" if none would.
+
+    resident_rows: the number of rows that fits for `one-read`. kept: the number of rows kept by the solver that was
+    chosen.
     """
     enough = count_enough(source)
     if kept >= enough:
@@ -102,7 +121,7 @@ class OneReadSolver(LinearSolver):
         return start_state(self.parameters, source.n_rows, source.n_features, source.is_shuffled)
 
     def start_at(self, w: F64) -> State:
-        """Return the initial state; w is the first centre unless the sample shows that w is far from the optimum."""
+        """Return the initial state. Its first centre is w, unless the sample shows that w is far from the optimum."""
         return replace(self.start(), best_w=w, centre=w, points=w[None, :])
 
     def solve(self, state: State) -> Requests:
@@ -116,15 +135,17 @@ class OneReadSolver(LinearSolver):
         return need_memory(self.source, parameters, parameters.resident_rows / n, copies)
 
 
-def make_solver(source: RowSource, parameters: OneRead, note: str = "", scratch: str | None = None) -> Solver:
+def make_solver(
+    source: RowSource, parameters: OneRead, note: str = "", scratch: str | None = None, leads: bool = False
+) -> Solver:
     """Return the solver with an accompanying line search, and with a note for users.
 
     scratch: the folder for rows set aside. The line search reads all rows, so with a scratch folder it waits until the
-    solver is slow.
+    solver is slow. leads: whether the line search runs first, alone, and this solver only if the line search is slow.
     """
     first = OneReadSolver(source, parameters, note, scratch)
     alone = parameters.sets_aside
-    return TwoSolvers(first, make_line_search(source, parameters, alone), parameters.tol, alone)
+    return TwoSolvers(first, make_line_search(source, parameters, alone), parameters.tol, alone, leads=leads)
 
 
 def need_memory(source: RowSource, parameters: OneRead, share: float, copies: int) -> MemoryNeed:
@@ -135,10 +156,11 @@ def need_memory(source: RowSource, parameters: OneRead, share: float, copies: in
     width, row_bytes = source.n_features + 1, _find_row_bytes(source)
     rows_bytes, group_rows = parameters.resident_rows * row_bytes, source.n_rows // len(plan_groups(source))
     sample_cuts = KEPT_POINTS + 2 * INNER_STEPS
-    turn_bytes = cut_bytes(width, most_cuts(width) + sample_cuts) - cut_bytes(width, most_cuts(width))
+    cuts_bytes = cut_bytes(width, most_cuts(width))
+    turn_bytes = cut_bytes(width, most_cuts(width) + sample_cuts) - cuts_bytes
     turn_bytes += 8 * width * (3 * sample_cuts + 4 * (POINTS + 3)) + 32 * TILE_ROWS * (KEPT_POINTS + 1)
     turn_bytes += 8 * (ROW_VECTORS * parameters.resident_rows + MATRICES * width**2)
-    driver_bytes = copies * rows_bytes + cut_bytes(width, most_cuts(width)) + turn_bytes
+    driver_bytes = copies * rows_bytes + cuts_bytes + turn_bytes
     totals = sums_bytes(width) + HELD * (int(group_rows * share) + 1) * row_bytes
     shared = 8 * 2 * ((POINTS + 7) * width + width**2)  # twice, since passes of several fits in one read copy these
     return MemoryNeed(driver_bytes, turn_bytes, totals, shared, gathered_bytes=GROUP_SHARE * rows_bytes)
@@ -158,5 +180,5 @@ def _find_resident_bytes(source: RowSource, copies: int) -> int:
     held = 3 * THREADS * HELD / len(plan_groups(source))
     row_bytes = _find_row_bytes(source)
     own = 8 * ROW_VECTORS + (copies + held) * row_bytes
-    sent = GROUP_SHARE * row_bytes  # sent by workers to the driver
+    sent = GROUP_SHARE * row_bytes  # bytes of a row that workers send to the driver
     return round(max(MEMORY_SHARE * own, own + sent))

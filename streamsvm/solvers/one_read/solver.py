@@ -1,4 +1,4 @@
-"""One read: rows near the margin stay in memory, where their problem is solved exactly; other rows are only summed.
+"""The solver `one-read`: rows near the margin are solved exactly in memory, and all other rows are only summed.
 
     F(w) = 1/2 |w|^2 + c - g.w + sum_near C_i max(0, 1 - m_i),      m_i = y_i w.x_i
 
@@ -20,9 +20,9 @@ A pass also searches two lines from the best point, to the sample's minimiser an
 of all rows. The second line is the line search of cutting_plane.line_search, which helps if the sample is misleading. P
 and the lower bound are sums over all rows, so they are valid whatever the sample.
 
-A pass at w_0 can set aside the rows with rho_i < R (rho_i: cutting_plane.near_rows), the *undecided* rows. Over all
-other rows, the *frozen* rows, it sums C_i and C_i y_i x_i of those with m_i < 1. While w stays within R of w_0, no
-frozen row changes sides, and the loss of the frozen rows is frozen_cost - frozen.w. So within this ball, a pass over
+A pass at w_0 can set aside the rows with rho_i < R (rho_i: cutting_plane.near_rows), the *undecided* rows. The other
+rows are *frozen*: C_i and C_i y_i x_i of the frozen rows with m_i < 1 are summed once. While w stays within R of w_0,
+no frozen row changes sides, and the loss of the frozen rows is frozen_cost - frozen.w. So within this ball, a pass over
 the undecided rows gives the losses, cuts and sums of all rows once the frozen sums are added. Outside the ball, all
 rows are read again. R is chosen before the pass, a little larger than the expected distance to the minimiser.
 """
@@ -43,7 +43,7 @@ from streamsvm.solvers.cutting_plane.line_search import PointTotals, Segment, st
 from streamsvm.solvers.cutting_plane.master import bound_dual, minimise_master
 from streamsvm.solvers.cutting_plane.near_rows import NearTotals, Part, choose_rows, choose_within, gather, scan_near
 from streamsvm.solvers.cutting_plane.smoothed_newton import HingeRows, Linear, minimise, read_rows
-from streamsvm.solvers.one_read.state import ALLOWANCE, OneRead, State, look_at_centre, note_proof
+from streamsvm.solvers.one_read.state import ALLOWANCE, OneRead, State, look_at_centre
 from streamsvm.solvers.one_read.trust_region import STEPS, Aim, choose_centre, update_trust
 
 FARTHER = 1.5  # rows are set aside within this multiple of the expected distance
@@ -64,10 +64,11 @@ def prove(
 ) -> tuple[State, dict[str, float]]:
     """Minimise F; return the state with the dual point of F as a cut.
 
-    sums: the sums over the rows with m_i < 1 at the centre.
+    sums: the sums over the rows with m_i < 1 at the centre. kept, weight (n,): the rows that the pass kept, and the
+    number of rows that each represents. is_narrow: whether the pass read only the undecided rows, so that P is known
+    only in their ball.
 
     The last point in the ball on the way from the centre to F's minimiser becomes the best point if it is better.
-    is_narrow: whether the pass read only the undecided rows, so that P is known only in their ball.
     """
     near = np.flatnonzero(weight == 1.0)
     data = read_rows(settings, choose_rows(kept.rows, near))
@@ -79,11 +80,11 @@ def prove(
     step = min(1.0, (1.0 - 1e-9) * state.radius / moved) if moved > 0.0 else 1.0
     last = state.centre + step * (found.w - state.centre)
     state = _take_inside(state, data, far, stay_within(state, state.centre, last) if is_narrow else last)
-    if not np.isfinite(state.objective):  # no point is known yet, and rounding put this one outside the ball
+    if not np.isfinite(state.objective):  # no point is known yet, and rounding put this point outside the ball
         state = _take_inside(state, data, far, state.centre)
     cut = beyond + data.sum_up(found.shares)
     cut = cuts.RowSums(cut.vectors[None, :], np.array([cut.offsets]), np.array([cut.sizes]))
-    state = cuts.add_cuts(state, cut, cuts.most_cuts(len(far.slope)))
+    state = cuts.add_cuts(state, cut)
     state = note_shares(state, kept, near, found.shares)
     alone = np.append(np.zeros(len(state.z) - 1), 1.0)  # the last cut alone may give the highest bound
     before = cuts.raise_bound(state, *bound_dual(state, alone), z=alone, proof=alone)
@@ -91,6 +92,11 @@ def prove(
     figures = {"resident_rows": float(len(weight)), "near_rows": float(len(near)), "radius": state.radius}
     figures |= {"moved": moved, "predicted": state.predicted}
     return state, figures
+
+
+def note_proof(state: State, before: State) -> State:
+    """Return the state with its multipliers as the proof if they have raised the lower bound."""
+    return replace(state, proof=state.z) if state.lower_bound > before.lower_bound else state
 
 
 def note_shares(state: State, kept: Part, near: I64, shares: F64) -> State:
@@ -144,7 +150,10 @@ def choose_lines(state: State, minimiser: F64) -> list[Line]:
 
 
 def settle(state: State, W: F64, tol: float, totals: PointTotals, segments: list[Segment]) -> State:
-    """Return the state with the best point of a pass, the cuts of the pass, and the lower bound they give."""
+    """Return the state with the best point of a pass, the cuts of the pass, and the lower bound that the cuts give.
+
+    W (k, d+1): the points of the pass. totals: the sums at these points. segments: the sums along the lines.
+    """
     at_points = line_search.read_cuts(totals)
     state = _take_best(state, W, totals.losses, at_points.vectors, np.abs(W))[0]
     made, step = [at_points], 0.0
@@ -157,8 +166,7 @@ def settle(state: State, W: F64, tol: float, totals: PointTotals, segments: list
     if len(segments) > 1:
         state = replace(state, step=step or state.step / 8)
     joined = cuts.RowSums(*map(np.concatenate, zip(*(vars(sums).values() for sums in made), strict=True)))
-    state = cuts.add_cuts(state, joined, cuts.most_cuts(W.shape[1]))
-    return minimise_master(state, tol)
+    return minimise_master(cuts.add_cuts(state, joined), tol)
 
 
 def _take_best(state: State, W: F64, losses: F64, gradients: F64, sizes: F64) -> tuple[State, int]:
@@ -174,11 +182,11 @@ def _take_best(state: State, W: F64, losses: F64, gradients: F64, sizes: F64) ->
 
 
 def choose_apart(settings: OneRead, state: State) -> State:
-    """Return the state in which the first pass sets rows aside if this pays; a later pass over all rows discards them.
+    """Return the state in which the first pass sets rows aside if this pays.
 
-    Setting rows aside does not pay if the minimiser is expected inside or just outside the ball of the near rows, or if
-    too many rows lie within R. The estimate assumes that rows are evenly distributed near the margin, with the resident
-    rows within the radius `widest`.
+    A later pass over all rows discards the rows set aside. Setting rows aside does not pay if the minimiser is expected
+    inside or just outside the ball of the near rows, or if too many rows lie within R. The estimate assumes that rows
+    are evenly distributed near the margin, with the resident rows within the radius `widest`.
     """
     radius = FARTHER * state.predicted
     share = settings.resident_rows / state.n_rows * radius / state.widest if state.widest > 0.0 else 1.0
@@ -188,7 +196,10 @@ def choose_apart(settings: OneRead, state: State) -> State:
 
 
 def set_apart(settings: OneRead, state: State, asked: list[Scan]) -> list[Scan]:
-    """Return the scans of a pass over all rows; if rows are to be set aside, the last scan does so."""
+    """Return the scans of a pass over all rows. If rows are to be set aside, the last scan does so.
+
+    asked: the scans without this choice.
+    """
     if state.apart_radius == 0.0:
         return asked
     return [*asked[:-1], replace(asked[-1], apart=_make_subset(settings, state))]
@@ -249,9 +260,9 @@ def among_undecided(settings: OneRead, state: State, asked: list[Scan]) -> list[
     rests: list[object] = [points]
     for look in asked[1:-1]:
         ends, _, cut_steps, _ = look.shared
-        line = start_totals(len(cut_steps), len(g))
+        line = start_totals(len(cut_steps), len(g), without=1)
         line.losses[0] = c - float(ends[0] @ g), -float((ends[1] - ends[0]) @ g)
-        line.costs[0], line.gradients[0] = c, g
+        line.costs[0] = c
         rests.append(line)
     rests.append(NearTotals(cuts.RowSums(g.copy(), c, c), cuts.RowSums(np.zeros(len(g)))))
     return [replace(scan, among=subset, rest=rest) for scan, rest in zip(asked, rests, strict=True)]
@@ -275,24 +286,24 @@ def solve(settings: OneRead, state: State) -> Requests:
         aim, lines = narrower or (aim, lines)
         state = state if narrower else choose_apart(settings, state)
         look = look_at_centre(settings, state, state.apart_share if narrower else 1.0)
-        looks = [line_search.look_along(ends, steps, class_costs, bias) for ends, steps in lines]
-        cut_at = Scan(partial(start_points, *aim.W.shape), line_search.add_points, add, (aim.W, class_costs, bias))
+        looks = [line_search.look_along(ends, steps, class_costs, bias, without=1) for ends, steps in lines]
+        shared = (aim.W, class_costs, bias)
+        cut_at = Scan(partial(start_points, *aim.W.shape), line_search.add_points, add, shared, weights=aim.W)
         asked = [cut_at, *looks, scan_near(look, held=held)]
         asked = among_undecided(settings, state, asked) if narrower else set_apart(settings, state, asked)
         extra = cuts.look_for_rounding(state, points, class_costs, bias)
-        found = yield All([*asked, *extra])
-        state = cuts.take_magnitudes(state, found)
-        state = state if narrower else take_frozen(state, found[1 + len(lines)])
-        answered = zip(lines, found[1:], strict=False)
-        segments = [line_search.read_segment(*line, totals) for line, totals in answered]
-        state = note_proof(settle(state, aim.W, settings.tol, found[0], segments), state)
-        state = update_trust(state, before, aim, float(found[0].losses[1]))
+        found, *others = yield All([All(asked), *extra])
+        at_points, *on_lines, totals = line_search.add_starts(found)
+        state = cuts.take_magnitudes(state, others)
+        state = state if narrower else take_frozen(state, totals)
+        segments = [line_search.read_segment(*line, one) for line, one in zip(lines, on_lines, strict=True)]
+        state = note_proof(settle(state, aim.W, settings.tol, at_points, segments), state)
+        state = update_trust(state, before, aim, float(at_points.losses[1]))
         if points is not None:
-            vectors = line_search.read_cuts(found[0]).vectors[:SURE_POINTS]
-            sure, at, loss = cuts.take_exact(state, points, found[2 + len(lines)])
+            vectors = line_search.read_cuts(at_points).vectors[:SURE_POINTS]
+            sure, at, loss = cuts.take_exact(state, points, others[0])
             # The first points are followed by lengthened copies of them.
             state = state if sure is state else replace(sure, loss=loss, best_cut=vectors[at % len(vectors)])
-        totals = found[1 + len(lines)]
         kept, weight = gather(totals, look)
         state, figures = prove(settings, state, totals.sums, kept, weight, is_narrow=narrower is not None)
         figures |= {"undecided_rows": float(totals.n_rows)} if narrower else {}

@@ -1,8 +1,9 @@
-"""The settings and the state of one_read.solver, and the queries for its passes."""
+"""The settings and the state of one_read.solver, and the requests of its passes."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -15,17 +16,17 @@ from streamsvm.solvers.cutting_plane.line_search import LineState
 from streamsvm.solvers.cutting_plane.near_rows import Look
 
 GROUP_SHARE = 2  # a group keeps this many times its share of the resident rows, as it may have more near rows
-HELD_SHARE = 0.05  # a first sample above this share of the rows is held during the first pass, not read again
+HELD_SHARE = 0.05  # a first sample above this share of the rows is held in memory during the first pass, not read again
 ALLOWANCE = 1e-9  # the largest remainder in the bound of a move (RowNorm.bound_move), in units of |w_0|
 
 
 @dataclass(frozen=True)
 class OneRead:
-    """Settings of the solver.
+    """Settings of `one-read`.
 
-    class_costs (2,): C_i of the classes coded 0 and 1, before sample weights; resident_rows: the number of rows that a
-    pass keeps; tol: the relative gap to reach; bias_feature: the value of the constant feature; seed: the seed of the
-    random draws; sets_aside: whether rows that may change sides are set aside for later passes (one_read.solver).
+    class_costs (2,): C_i of the classes coded 0 and 1, before sample weights. resident_rows: the number of rows that a
+    pass keeps. tol: the relative gap to reach. bias_feature: the value of the constant feature. seed: the seed of the
+    random draws. sets_aside: whether rows that may change sides are set aside for later passes (one_read.solver).
     """
 
     class_costs: tuple[float, float]
@@ -44,25 +45,25 @@ class OneRead:
 class State(LineState):
     """The state of a run. Vectors are (d+1,); their last entry is the weight of the constant feature.
 
-    loss, best_cut: the loss of all rows at the best point, and the cut a_c over all rows there; resident, weight (r,):
-    the numbers of the rows kept by the last pass, and the number of rows that each represents; points (p, d+1): the
-    points of the first cuts of the next sample; n_rows: the number of rows; centre (d+1,): the centre of the last pass;
-    A (d+1, d+1): the matrix of the norm of rows; radius: the distance from the centre within which F equals P; widest:
-    the expected radius if no far rows are sampled; predicted: the expected distance from the centre to the minimiser;
-    trust: the trust radius. A dual point of F counts a row up to three times, hence `repeats`: in the sum over all
-    rows, in the sum over the near rows that is subtracted from it, and in the sum over the near rows with their shares.
+    loss: the loss of all rows at the best point. best_cut: the cut a_c over all rows there. resident, weight (r,):
+    the numbers of the rows kept by the last pass, and the number of rows that each represents. points (p, d+1): the
+    points of the first cuts of the next sample. n_rows: the number of rows. centre: the centre of the last pass.
+    A (d+1, d+1): the matrix of the norm of rows. radius: the distance from the centre within which F equals P. widest:
+    the expected radius if no far rows are sampled. predicted: the expected distance from the centre to the minimiser.
+    trust: the trust radius. repeats: a dual point of F counts a row up to three times: in the sum over all rows, in the
+    sum over the near rows that is subtracted from it, and in the sum over the near rows with their shares.
 
-    If the first pass sets rows aside (one_read.solver): apart (d+1,): the centre of that pass; apart_radius: the radius
-    within which rows are set aside, or 0 for none; frozen (d+1,), frozen_cost: the sums over the other rows;
-    apart_share: the largest share of a group's rows that is set aside.
+    If the first pass sets rows aside (one_read.solver), five fields describe this. apart: the centre of that pass.
+    apart_radius: the radius within which rows are set aside, or 0 for none. frozen, frozen_cost: the sums over the
+    frozen rows, the rows not set aside. apart_share: the largest share of a group's rows that is set aside.
 
-    To reconstruct the dual point behind the lower bound (solvers.keep_dual): proof (m,): the multipliers with which the
-    bound last rose; n_own (m,): the number of rows with a share of their own in each cut; own_rows, own_shares (e,):
-    the numbers and shares of these rows in the last cut.
+    Four fields serve to reconstruct the dual point behind the lower bound (solvers.keep_dual). proof (m,): the
+    multipliers with which the bound last rose. n_own (m,): for each cut, the number of rows with a share of their own.
+    own_rows, own_shares (e,): the numbers and shares of these rows in the last cut.
     """
 
     loss: float = 0.0
-    best_cut: F64 = field(default_factory=lambda: np.empty(0))
+    best_cut: F64 = field(default_factory=partial(np.empty, 0))
     resident: I64 = grows("r", dtype=np.int64)
     weight: F64 = grows("r")
     points: F64 = grows("p", "d")
@@ -102,11 +103,6 @@ def start_state(settings: OneRead, n_rows: int, n_features: int, is_shuffled: bo
     return replace(state, terms=terms, resident=rows, weight=weight, points=none[None, :], n_rows=n_rows)
 
 
-def note_proof(state: State, before: State) -> State:
-    """Return the state with its multipliers as the proof if they have raised the lower bound."""
-    return replace(state, proof=state.z) if state.lower_bound > before.lower_bound else state
-
-
 def look_at_centre(settings: OneRead, state: State, share: float = 1.0) -> Look:
     """Return the `Look` of the pass at the centre, which also samples far rows if a step out of the ball is expected.
 
@@ -117,7 +113,10 @@ def look_at_centre(settings: OneRead, state: State, share: float = 1.0) -> Look:
 
 
 def make_look(settings: OneRead, w: F64, norm: RowNorm, share: float, draws: bool = False, passes: int = 0) -> Look:
-    """Return the `Look` of a pass at the centre w that keeps up to this share of each group's rows."""
+    """Return the `Look` of a pass at the centre w that keeps up to this share of each group's rows.
+
+    draws: whether far rows are sampled too. passes: the number of earlier passes, which changes the seed.
+    """
     squares, class_costs, bias = norm.bound_by_squares(), np.array(settings.class_costs), settings.bias_feature
     most, left, seed = settings.resident_rows, ALLOWANCE * float(np.linalg.norm(w)), settings.seed + passes
     return Look(w, norm, squares, draws, min(1.0, share), most, left, class_costs, bias, seed)

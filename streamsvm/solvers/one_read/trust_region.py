@@ -45,9 +45,9 @@ STRONGER = 10.0  # the factor from each pull to the next
 MOST_PULLS = 8  # the maximum number of pulls; the last is ten million times as strong as the first
 STRONGEST = 1e12  # the largest trace of a pull's matrix; with a larger one, I + matrix keeps too few digits of I
 GROWS, SHRINKS = 2.0, 0.4  # the trust radius after a good and after a bad step, as a multiple of the step
-NOT_FAR = 2.0  # a given point is used up to this multiple of the expected distance from the sample's minimiser
+NOT_FAR = 2.0  # a given point is used up to this multiple of the expected error of the sample's minimiser
 FARTHEST = 1e100  # the trust radius if nothing limits a step
-GOOD, BAD = 0.7, 0.2  # good and bad steps achieve this share of the decrease that the model promised
+GOOD, BAD = 0.7, 0.2  # a step is good above, and bad below, this share of the decrease that the model promised
 FIRST_PASSES = 2  # this many passes make cuts at two points only; later passes also at points of the sample's cuts
 STUCK_PASSES = 5  # after this many passes that moved neither P nor D, rounding makes the sample's cuts useless
 VIOLATED = 0.1  # cuts may exceed the model by this share of the decrease that the model promises
@@ -63,8 +63,8 @@ def minimise_sample(
     after INNER_STEPS steps, or after IDLE_STEPS successive steps without progress.
 
     rows: the sample, with each row's weight multiplied by the number of rows it represents. model: h.w + r, as a linear
-    term with the slope -h and the value r. state: holds the cuts over all rows, and the best point, from which the
-    search starts. points, known: the points at which cuts of the sample are already known, and these cuts.
+    term with the slope -h and the value r. state: the state with the cuts over all rows, and the best point, from which
+    the search starts. points, known: the points at which cuts of the sample are already known, and these cuts.
     """
     best, n_full, new = state.best_w, len(state.offsets), known
     made, offsets, gram, z = state.cuts, state.offsets, state.gram, state.z  # the cuts of all rows, then of the sample
@@ -125,8 +125,8 @@ def _cut(rows: Rows, settings: OneRead, W: F64) -> line_search.PointTotals:
 class Aim:
     """The points and the line that a pass at a centre evaluates, in addition to finding the rows near the margin.
 
-    W (k, d+1): the points for cuts over all rows: the best point so far, the centre, and any others; end (d+1,): the
-    end of the line search from the best point; expected: the model's value of P at the centre; stepped: the distance
+    W (k, d+1): the points for cuts over all rows: the best point so far, the centre, and any others. end (d+1,): the
+    end of the line search from the best point. expected: the model's value of P at the centre. stepped: the distance
     from the best point to the centre.
     """
 
@@ -204,9 +204,9 @@ def _find_room(state: State, M: F64) -> float:
 def _pull(state: State, data: HingeRows, model: Linear, M: F64, free: F64) -> F64:
     """Return the model's minimiser `free`, or the lowest point of the model found within the trust radius.
 
-    The minimiser is pulled ever more strongly towards the best point until it lies within the radius. The previous
-    point was pulled less, so the model falls on the way back to it. The result is the point where this way reaches the
-    radius.
+    Each pull towards the best point is stronger than the pull before, until the minimiser lies within the radius. The
+    model falls on the way from there to the minimiser of the pull before, which is outside the radius. The result is
+    the point where this way reaches the radius.
     """
     w, before = free, free
     strength, strongest = FIRST_PULL * state.objective / max(state.trust, 1e-100) ** 2, STRONGEST / float(np.trace(M))
@@ -244,7 +244,8 @@ def _measure(M: F64, move: F64) -> float:
 def update_trust(state: State, before: State, aim: Aim, loss: float) -> State:
     """Return the state with a new trust radius, given the state before the pass and the loss of all rows at the centre.
 
-    The radius grows if P fell by most of the decrease that the model promised, and shrinks if P fell by little of it.
+    The radius grows if P fell by most of the decrease that the model promised, and shrinks if P fell by only a
+    small part of it.
     """
     promised = before.objective - aim.expected
     if not len(before.A) or promised <= 0.0:

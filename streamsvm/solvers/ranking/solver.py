@@ -39,19 +39,22 @@ from streamsvm.certificates.double_double import bound_score, compute_exact_scor
 from streamsvm.losses.pairs import SAMPLE_ROWS, Pairs, count_pairs, sweep_pairs
 from streamsvm.numeric.rounding import UNIT, add_row_magnitudes, bound_rounding, join_magnitudes
 from streamsvm.numeric.rows import F64, I64, Rows, add_rows, compute_scores
-from streamsvm.passes import All, Question, Requests, Scan, Step
+from streamsvm.passes import All, Request, Requests, Scan, Step
 from streamsvm.solvers.cutting_plane.cuts import CutSettings, CutState, RowSums, find_status, is_noisy, move_to
 from streamsvm.solvers.cutting_plane.master import DOUBTFUL_STEPS, take_cuts
 
 LOOKED_AT, HALVINGS = 1 << 17, (10, 40)  # rows that all bisections visit together; fewest and most bisections
 AHEAD = 0.1  # the step for the cut if P rises from the start of the segment
 LONGER = (0.0, 2.0**-48, 2.0**-36, 2.0**-24)  # relative increases in length of points in twice the precision
-RETREATS = 8  # the maximum number of steps to try, each a quarter of the last, if the sample's step raised P
+RETREATS = 8  # the maximum number of shorter steps to try if the sample's step raised P; each is a quarter of the last
 
 
 @dataclass(frozen=True)
 class PairLoss:
-    """The loss at given scores, and the coefs (n,) and the offset of the cut there."""
+    """The loss of all pairs at given scores, and its cut there.
+
+    coefs (n,), offset: the cut, sum coefs_i x_i and its offset.
+    """
 
     loss: float
     coefs: F64
@@ -62,10 +65,8 @@ class PairLoss:
 class Sample:
     """A sample of the pairs.
 
-    rows: the numbers of the rows in these pairs; cost: the cost of a sampled pair of weight 1, with which the total
-    cost equals that of all pairs.
-
-    X: the rows, needed if the driver does not hold the scores of all rows.
+    rows: the numbers of the rows in these pairs. cost: the cost of a sampled pair of weight 1, with which the total
+    cost of the sample equals that of all pairs. X: the rows, needed if the driver does not hold the scores of all rows.
     """
 
     pairs: Pairs
@@ -95,12 +96,13 @@ def draw_sample(pairs: Pairs, cost: float) -> Sample:
 
 
 def find_step(sample: Sample, start: F64, change: F64, squares: F64, slope: float | None) -> float:
-    """Return the step in [0, 1] that minimises P on the sample, whose scores are start + step change.
+    """Return the step in [0, 1] that minimises P on the sample.
 
-    The result is the upper end of the last interval, just beyond the minimum. Some pairs become active at the minimum,
-    and a cut made before it would already be known.
+    The scores of the sample's rows at a step t are start + t change. The result is the upper end of the last interval
+    of the bisection, just beyond the minimum. Some pairs become active at the minimum, and a cut made just before it
+    would repeat a known cut.
 
-    squares (2,): the slope of 1/2 |w|^2 at the step t is squares[0] + t squares[1]; slope: the exact slope of P at 0
+    squares (2,): the slope of 1/2 |w|^2 at the step t is squares[0] + t squares[1]. slope: the exact slope of P at 0
     (None: the sample's slope).
     """
 
@@ -124,10 +126,10 @@ def find_step(sample: Sample, start: F64, change: F64, squares: F64, slope: floa
 
 @dataclass(frozen=True)
 class Ranking(CutSettings):
-    """Settings of the solver.
+    """Settings of ranking.
 
-    pair_cost: K; epsilon: the paper's stop, the largest allowed violation of a cut in units of mean loss (None: stop by
-    the gap); accelerated: whether to use a line search.
+    pair_cost: K. epsilon: the paper's stop, the largest allowed violation of a cut in units of mean loss (None: stop by
+    the gap). accelerated: whether to use a line search.
     """
 
     pair_cost: float
@@ -147,7 +149,7 @@ class State(CutState):
     latest: F64 = field(default_factory=lambda: np.zeros((RETREATS + 1, 2)))
 
 
-Searching = Generator[Question, Any, tuple[State, RowSums, float, int]]
+Searching = Generator[Request, Any, tuple[State, RowSums, float, int]]
 
 
 class Search(Protocol):
@@ -169,7 +171,6 @@ def solve(settings: Ranking, search: Search, total: float, sample: Sample, state
 
     total: the sum of the weights of all pairs.
     """
-    most = settings.most_cuts(len(state.best_w))
     while True:
         before = state
         if state.passes:
@@ -177,7 +178,7 @@ def solve(settings: Ranking, search: Search, total: float, sample: Sample, state
         else:
             state, cuts, loss, passes = yield from search.begin(settings, state)
         violation = (loss - state.slack) / (settings.pair_cost * total)
-        state = take_cuts(state, before, cuts, most, settings.tol, passes)
+        state = take_cuts(state, before, cuts, settings.max_cuts, settings.tol, passes)
         yield Step(state, state.progress, find_status(state, settings.tol, settings.epsilon, violation))
 
 
@@ -252,7 +253,7 @@ def add_magnitudes(totals: F64, rows: Rows, most: F64) -> None:
 
 
 def add_sums(totals: F64, rows: Rows, *coefs: F64) -> None:
-    """Add sum_i coef_i x_i to the totals for each vector of coefs."""
+    """Add sum_i coef_i x_i of a tile to totals_k (d,), where coef (n,) is the k-th vector of coefs."""
     for k, coef in enumerate(coefs):
         row = np.flatnonzero(coef)
         add_rows(totals, rows.X, row, np.full(len(row), k), coef[row])

@@ -40,7 +40,7 @@ from streamsvm.losses.histograms import HistogramCut, RankTotals
 from streamsvm.losses.pairs import count_pairs, sum_queries
 from streamsvm.numeric.rounding import SMALLEST, UNIT, add_row_magnitudes, bound_rounding, join_magnitudes
 from streamsvm.numeric.rows import F64, I64, Matrix, Rows, add_rows, compute_scores, make_writable
-from streamsvm.passes import All, Question, Requests, RowTotals, Scan, Take
+from streamsvm.passes import All, Request, Requests, RowTotals, Scan, Take
 from streamsvm.solvers.cutting_plane.cuts import RowSums, is_noisy, move_to
 from streamsvm.solvers.ranking import solver
 from streamsvm.solvers.ranking.solver import Ranking, Sample, Search, Searching, State
@@ -54,7 +54,7 @@ Ends = tuple[int, int]
 class CutSums(RowTotals):
     """Sums over queries at the points W (k, d).
 
-    cuts (k, d), offsets and losses (k,): the cut at each point with its offset, and the loss there. magnitudes (2, d),
+    cuts (k, d), offsets, losses (k,): the cut at each point, its offset, and the loss there. magnitudes (2, d),
     from the first pass: sum_i most_i |x_ij| and max_i |x_ij|, where most_i is the largest magnitude of row i's coef in
     any cut.
     """
@@ -67,14 +67,17 @@ class CutSums(RowTotals):
     joined: ClassVar = {"W": lambda left, _: left, "magnitudes": join_magnitudes}
 
     def add_first(self, rows: Rows, loss: float, most: F64) -> None:
-        """Add the loss of rows at w = 0, and their magnitudes; most (n,): the largest magnitude of each row's coef."""
+        """Add the loss of rows at w = 0, and the rows' magnitudes.
+
+        most (n,): the largest magnitude of each row's coef.
+        """
         self.offsets[0] += loss
         self.losses[0] += loss
         add_row_magnitudes(self.magnitudes[0], self.magnitudes[1], rows.X, most)
 
 
 def start_cuts(W: F64) -> CutSums:
-    """Return zero sums."""
+    """Return the sums of no queries at the points W (k, d)."""
     return CutSums(W, np.zeros_like(W), np.zeros(len(W)), np.zeros(len(W)), np.zeros((2, W.shape[1])))
 
 
@@ -91,7 +94,7 @@ def sum_cuts(ends: Ends, W: F64, cost: float) -> Scan:
 
 
 def add_query_cuts(cost: float, sums: CutSums, rows: Rows, starts: I64) -> None:
-    """Add the losses and the cuts of whole queries."""
+    """Add the losses and the cuts of whole queries at the points of the sums. starts: the first row of each query."""
     pairs, scores = double_double.pair_rows(rows, starts), compute_scores(rows.X, make_writable(sums.W))
     for k in range(len(sums.W)):
         loss = solver.measure_pairs(scores[:, k].copy(), pairs, cost)
@@ -118,7 +121,7 @@ def measure_exactly(ends: Ends, W: F64, shorter: F64) -> Scan:
 
 @dataclass(frozen=True)
 class QuerySearch:
-    """The search for rows in queries. ends: the numbers of the first row and of the row after the last."""
+    """The search for rows in queries. ends: the number of the first row, and the number of the row after the last."""
 
     ends: Ends
 
@@ -148,7 +151,7 @@ class QuerySearch:
             state = _take_exact(settings, state, points, exact.sums, self.ends[1] - self.ends[0])
         return state, *found.offer(), passes
 
-    def _retreat(self, settings: Ranking, moves: F64, state: State) -> Generator[Question, Any, Found]:
+    def _retreat(self, settings: Ranking, moves: F64, state: State) -> Generator[Request, Any, Found]:
         """Evaluate points nearer to the best point; return the results up to the first point with a lower P."""
         W = state.best_w + np.outer(NEARER, moves)
         found = read_sums((yield sum_cuts(self.ends, W, settings.pair_cost)).sums)
@@ -169,7 +172,10 @@ def _shorten(state: State, points: F64) -> F64:
 
 
 def _take_exact(settings: Ranking, state: State, points: F64, sums: F64, n_rows: int) -> State:
-    """Move to the best of the points if P is lower there. sums (k, 4): the results of measure_exactly at the points."""
+    """Move to the best of the points if P is lower there.
+
+    sums (k, 4): the losses at the points in twice the precision, from `measure_exactly`.
+    """
     share, shorter = double_double.bound_score(points.shape[1]), _shorten(state, points)
     for w, (found, rest, size, of_shorter), by in zip(points, sums.tolist(), shorter.tolist(), strict=True):
         loss, rounding = double_double.round_sums(found + rest, size, n_rows, settings.pair_cost)
@@ -181,7 +187,10 @@ def _take_exact(settings: Ranking, state: State, points: F64, sums: F64, n_rows:
 
 
 class Found(NamedTuple):
-    """The results of passes at points W (k, d): P (k,), the loss (k,), and the cuts (k, d) with their offsets (k,)."""
+    """The results of passes at points W (k, d).
+
+    objectives, losses (k,): P and the loss at each point. cuts (k, d), offsets (k,): the cuts there and their offsets.
+    """
 
     W: F64
     objectives: F64
@@ -207,7 +216,10 @@ def read_sums(sums: CutSums) -> Found:
 
 
 def begin_with(state: State, sums: CutSums, n_terms: int) -> tuple[State, RowSums, float, int]:
-    """Return the results of the first pass. n_terms: the largest number of additions on any term."""
+    """Return what `Search.begin` returns, given the sums of the first pass.
+
+    n_terms: the largest number of additions on any term.
+    """
     state = solver.begin_at_zero(state, float(sums.losses[0]), n_terms)
     return solver.note_magnitudes(state, sums.magnitudes), *read_sums(sums).offer(), 1
 
@@ -237,7 +249,10 @@ def move(state: State, found: Found) -> State:
 
 @dataclass
 class HistogramCuts(RowTotals):
-    """Sums over rows. cuts (c, d): the cuts; seen: for each cut, the weights of the rows by page, bucket and rank."""
+    """Sums over rows.
+
+    cuts (c, d): the cuts. seen: for each cut, the sums of the rows' weights by page, bucket and rank.
+    """
 
     cuts: F64
     seen: list[F64]
@@ -253,7 +268,7 @@ def add_first_ranks(up: F64, down: F64, sums: CutSums, rows: Rows) -> None:
 
 
 def start_histogram_cuts(n_features: int, shapes: Sequence[tuple[int, ...]]) -> HistogramCuts:
-    """Return zero cuts."""
+    """Return the cuts of no rows. shapes: the shape of `seen` for each cut."""
     return HistogramCuts(np.zeros((len(shapes), n_features)), [np.zeros(shape) for shape in shapes])
 
 

@@ -24,7 +24,8 @@ from streamsvm.data.open import open_dataset
 from streamsvm.data.remote import files, store
 from streamsvm.data.remote.files import RemoteFolder
 from streamsvm.data.store.dataset import Dataset
-from streamsvm.engines.local import ChunkCache, SerialEngine, _read_tiles
+from streamsvm.engines.local import SerialEngine
+from streamsvm.engines.tasks import ChunkCache, _read_tiles
 from streamsvm.ingestion import write as writer
 from streamsvm.ingestion.readers import ingest
 from streamsvm.options import TrainOptions

@@ -156,7 +156,7 @@ def test_rows_of_a_group_are_deleted_by_its_own_text(tmp_path: Path) -> None:
         ([1, 2, -(2**62) - 1], "row 3 (counted from 1): a group must be text, a time, or a whole number"),
         (np.array(["2026-01-01", "NaT", "2026-01-02"], "M8[s]"), "row 2 (counted from 1): a group must be text"),
         (np.array(["2026-01-01", "3000-01-01", "NaT"], "M8[s]"), "row 2 (counted from 1): the group is a time beyond"),
-        ([1, 2], "groups: 2 rows, but X has 3"),
+        ([1, 2], "groups: has 2 rows, but X has 3"),
     ],
 )
 def test_what_is_no_group(values: Any, fault: str, tmp_path: Path) -> None:

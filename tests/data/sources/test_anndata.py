@@ -140,21 +140,21 @@ def test_csr_rows_are_read(
 
 def test_other_encodings_of_x_are_refused_by_name(make: Make) -> None:
     path = make(csc_array(make_rows()), encoding="csc_matrix")
-    with pytest.raises(InputError, match="X: encoding 'csc_matrix'") as caught:
+    with pytest.raises(InputError, match="X: has the encoding 'csc_matrix'") as caught:
         open_dataset(path)
     assert str(path) in str(caught.value)
-    with pytest.raises(InputError, match="X: 3 dimensions"):
+    with pytest.raises(InputError, match="X: has 3 dimensions"):
         open_dataset(make(np.ones((2, 3, 4))))
     for shape in ((0, 4), (4, 0)):
-        with pytest.raises(InputError, match="X: no rows, or no features"):
+        with pytest.raises(InputError, match="X: has no rows or no features"):
             open_dataset(make(np.ones(shape), chunks=(1, 1)))
-        with pytest.raises(InputError, match="X: no rows, or no features"):
+        with pytest.raises(InputError, match="X: has no rows or no features"):
             open_dataset(make(csr_array(shape)))
 
 
 def test_a_group_without_x_or_obs_is_no_anndata(tmp_path: Path, make: Make) -> None:
     zarr.open_group(str(tmp_path / "other.zarr"), mode="w")
-    with pytest.raises(InputError, match=r"other\.zarr: neither a streamsvm dataset nor an AnnData file"):
+    with pytest.raises(InputError, match=r"other\.zarr: is neither a streamsvm dataset nor an AnnData file"):
         open_dataset(tmp_path / "other.zarr")
     path = make(np.ones((2, 2)))
     del zarr.open_group(str(path), mode="a")["obs"]

@@ -82,7 +82,7 @@ def test_columns_that_are_no_labels_are_refused(make: Make) -> None:
     path = make(make_rows(), short=CELLS[:80])
     obs = zarr.open_group(str(path), mode="a")["obs"]
     obs.create_group("odd").attrs["encoding-type"] = "awkward-array"  # type: ignore[union-attr]
-    with pytest.raises(InputError, match="obs/short: 80 rows, but X has 90"):
+    with pytest.raises(InputError, match="obs/short: has 80 rows, but X has 90"):
         open_dataset(path, "short")
     with pytest.raises(InputError, match="obs/odd: encoding 'awkward-array'"):
         open_dataset(path, "odd")

@@ -62,7 +62,7 @@ def test_sparse_is_made_canonical_in_a_copy(tmp_path: Path) -> None:
         assert np.array_equal(together(read_npy([tmp_path / "t.npz"]))["X"], [[2, 2**24 + 2, 1]])
     negative = sp.csr_array((data, indices, [0, 5]), shape=(1, 3))
     negative.indices[0] = 3
-    assert fault(read_arrays(negative)) == "X: a column index is outside its 3 columns"
+    assert fault(read_arrays(negative)) == "X: a column index is outside the 3 columns of the matrix"
 
 
 def test_pandas() -> None:
@@ -77,7 +77,7 @@ def test_pandas() -> None:
     assert together(read_arrays(frame))["names"] is None
     assert together(read_arrays(frame, pd.DataFrame({"y": ["u", "v"]})))["labels"].tolist() == ["u", "v"]
     frame["when"] = pd.to_datetime(["2020", "2021"])
-    assert fault(read_arrays(frame)) == f"X: column 'when': {frame['when'].dtype} is not a number"
+    assert fault(read_arrays(frame)) == f"X: column 'when' holds {frame['when'].dtype}, not numbers"
     frame = pd.DataFrame({"a": pd.array([1, None], "Int64"), "b": [1, 2]})
     assert fault(read_arrays(frame)) == "X: row 2, column 1 'a' (counted from 1): nan"
     assert (
@@ -139,9 +139,9 @@ def with_value(value: Any, dtype: Any = np.float64) -> npt.NDArray[Any]:
         (with_value(pd.NA, object), {}, "X: row 3, column 2 (counted from 1): missing value"),
         (with_value("2", object), {}, "X: row 3, column 2 (counted from 1): not a number: '2'"),
         (with_value(10**400, object), {}, "X: row 3, column 2 (counted from 1): overflows float32"),
-        (ONES.astype("U"), {}, "X: <U32 is not a number"),
-        (ONES * 1j, {}, "X: complex128 is not a number"),
-        (sp.csr_array(ONES * 1j), {}, "X: complex128 is not a number"),
+        (ONES.astype("U"), {}, "X: holds <U32, not numbers"),
+        (ONES * 1j, {}, "X: holds complex128, not numbers"),
+        (sp.csr_array(ONES * 1j), {}, "X: holds complex128, not numbers"),
         (
             np.ma.masked_equal(with_value(7), 7),
             {},
@@ -152,9 +152,9 @@ def with_value(value: Any, dtype: Any = np.float64) -> npt.NDArray[Any]:
         (np.ones((2, 2, 2)), {}, "X: expected rows and columns, found 3 dimensions"),
         (dask.delayed(ONES), {}, "X: expected rows and columns, found 0 dimensions"),
         (np.ones((0, 2)), {}, "X: no rows"),
-        (np.ones((2, 0)), {}, "X: no columns"),
+        (np.ones((2, 0)), {}, "X: has no columns"),
         (sp.csr_array((0, 2)), {}, "X: no rows"),
-        (ONES, {"y": [1, 2]}, "y: 2 rows, but X has 3"),
+        (ONES, {"y": [1, 2]}, "y: has 2 rows, but X has 3"),
         (ONES, {"y": np.ones((2, 2, 2))}, "y: expected one value for every row, found 3 dimensions"),
         (ONES, {"y": 2 * ONES}, "y: row 1 (counted from 1): a matrix of labels holds only 0 and 1, not 2"),
         (ONES, {"y": sp.csr_array(2 * ONES)}, "y: row 1 (counted from 1): a matrix of labels holds only 0 and 1"),
@@ -163,7 +163,7 @@ def with_value(value: Any, dtype: Any = np.float64) -> npt.NDArray[Any]:
         (ONES, {"y": np.array(["u", "v", None])}, "y: row 3 (counted from 1): label missing: None"),
         (ONES, {"y": np.array(["u", np.nan, "w"], object)}, "y: row 2 (counted from 1): label missing: nan"),
         (ONES, {"y": ["u", "", "w"]}, "y: row 2 (counted from 1): label missing"),
-        (ONES, {"sample_weight": [1]}, "sample_weight: 1 row, but X has 3"),
+        (ONES, {"sample_weight": [1]}, "sample_weight: has 1 row, but X has 3"),
         (
             ONES,
             {"sample_weight": [1, -1, 0]},
@@ -179,7 +179,7 @@ def with_value(value: Any, dtype: Any = np.float64) -> npt.NDArray[Any]:
             {"sample_weight": ["a"] * 3},
             "sample_weight: row 1 (counted from 1): sample weight is not a number: a",
         ),
-        (ONES, {"qid": [1, 2]}, "qid: 2 rows, but X has 3"),
+        (ONES, {"qid": [1, 2]}, "qid: has 2 rows, but X has 3"),
         (ONES, {"qid": [1, 1.5, 2]}, "qid: row 2 (counted from 1): query id is not a whole number: 1.5"),
         (ONES, {"qid": [1, np.nan, 2]}, "qid: row 2 (counted from 1): query id is not a whole number: nan"),
         (

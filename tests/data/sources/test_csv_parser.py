@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from streamsvm.data.sources.csv_rows import count_lines
 from streamsvm.data.sources.parsing import MOST_DOUBTS, ParsedTable, count_line_ends, parse_table
-from streamsvm.data.tables.checks import parse_number, round_to_float32
+from streamsvm.data.tables.checks import parse_number
+from streamsvm.numeric.stored_types import round_to_float32
 
 
 def parse(text: str, delimiter: str = ",", kinds: str = "xw") -> ParsedTable | None:

@@ -51,7 +51,7 @@ def test_dask_forms() -> None:
         assert np.array_equal(read["labels"], y[keep])
     for n, message in ((9, "y: has fewer rows than X"), (11, "y: has more rows than X")):
         assert fault(read_arrays(unknown, y[:n])) == message
-    known = (da.from_array(y[:19], chunks=7), "y: 19 rows, but X has 20")
+    known = (da.from_array(y[:19], chunks=7), "y: has 19 rows, but X has 20")
     assert fault(read_arrays(chunked, known[0])) == known[1]
     kinds = da.from_array(np.array([1, 2, 3, "u"], object), chunks=2)
     message = "y: row 4 (counted from 1): labels were numbers so far, but this is text: u"

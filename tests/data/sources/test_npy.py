@@ -75,10 +75,10 @@ CSR = {"data": [1.0, 2], "indices": [0, 1], "indptr": [0, 1, 2], "shape": [2, 2]
         ({"Z": [[1]]}, "holds Z; expected X, or a SciPy CSR matrix"),
         ({"X": [1, 2]}, "X: expected rows and columns, found 1 dimension"),
         ({"X": np.ones((0, 2))}, "X: no rows"),
-        ({"X": np.ones((2, 0))}, "X: no columns"),
-        ({"X": [["a"]]}, "X: <U1 is not a number"),
+        ({"X": np.ones((2, 0))}, "X: has no columns"),
+        ({"X": [["a"]]}, "X: holds <U1, not numbers"),
         ({"X": [[1], [np.nan]]}, "X: row 2, column 1 (counted from 1): nan"),
-        ({"X": [[1], [2]], "y": [1]}, "y: 1 row, but X has 2"),
+        ({"X": [[1], [2]], "y": [1]}, "y: has 1 row, but X has 2"),
         (
             {"X": [[1], [2]], "y": 2 * np.ones((2, 2))},
             "y: row 1 (counted from 1): a matrix of labels holds only 0 and 1, not 2",
@@ -89,8 +89,8 @@ CSR = {"data": [1.0, 2], "indices": [0, 1], "indptr": [0, 1, 2], "shape": [2, 2]
         (CSR | {"format": b"csc"}, "X: format csc; save it as a CSR matrix with two dimensions"),
         (CSR | {"shape": [3, 2]}, "X: not a CSR matrix of 3 rows, 2 columns"),
         (CSR | {"indices": [0]}, "X: not a CSR matrix of 2 rows, 2 columns"),
-        (CSR | {"indices": [0, 2]}, "X: a column index is outside its 2 columns"),
-        (CSR | {"indices": [-1, 1]}, "X: a column index is outside its 2 columns"),
+        (CSR | {"indices": [0, 2]}, "X: a column index is outside the 2 columns of the matrix"),
+        (CSR | {"indices": [-1, 1]}, "X: a column index is outside the 2 columns of the matrix"),
         (CSR | {"indptr": [1, 1, 2]}, "X: indptr does not begin with 0"),
         (CSR | {"indptr": [0, 2, 1]}, "X: indptr does not ascend"),
         (CSR | {"indptr": [0, 1, 1]}, "data: has more rows than X"),
@@ -186,7 +186,7 @@ def test_a_file_that_is_longer_than_its_header_tells(tmp_path: Path) -> None:
         (CSR | {"shape": [-2, 2]}, "X: not a CSR matrix of -2 rows"),
         (CSR | {"indices": [0.0, 1.0]}, "X: indices are not whole numbers"),
         (CSR | {"format": np.zeros(10**6, np.uint8)}, "format: an array uint8 (1000000,) is not part of a CSR matrix"),
-        ({"X": [["a"]] * 2, "y": [0, 1]}, "X: <U1 is not a number"),
+        ({"X": [["a"]] * 2, "y": [0, 1]}, "X: holds <U1, not numbers"),
     ],
 )
 def test_values_that_are_none(save: Save, members: dict[str, Any], message: str) -> None:
@@ -197,7 +197,7 @@ def test_values_that_are_none(save: Save, members: dict[str, Any], message: str)
 @pytest.mark.parametrize("code", [0xD800, 0x110000, 2**31])
 def test_labels_that_are_no_characters(save: Save, code: int) -> None:
     path = save(X=[[1], [2]], y=np.array([65, code], np.uint32).view("U1"))
-    assert fault(read_npy([path])) == f"{path}: y: row 2 (counted from 1): label is not text"
+    assert fault(read_npy([path])) == f"{path}: y: row 2 (counted from 1): the label is not valid text"
 
 
 @pytest.mark.slow("measures memory in a process of its own")

@@ -20,8 +20,8 @@ from streamsvm.data.rows import source as sources
 from streamsvm.data.rows.source import split_rows
 from streamsvm.data.store import layouts
 from streamsvm.data.store.dataset import Dataset
-from streamsvm.engines.local import ChunkCache, run_group
 from streamsvm.engines.row_states import TileStates
+from streamsvm.engines.tasks import ChunkCache, run_group
 from streamsvm.numeric.rows import CsrRows, Rows
 from streamsvm.passes import Scan
 from tests.conftest import choose_examples

@@ -275,7 +275,7 @@ def test_what_is_no_cache_is_refused(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     local = write(tmp_path)
-    with pytest.raises(InputError, match="is a local path"):
+    with pytest.raises(InputError, match="is on a local disk"):
         open_dataset(local.path, cache=f"{tmp_path}/cache:1GB")
     url = upload(server, local.path)
     packed = make_problem(3, n=100, d=7).store(tmp_path / "packed.zarr", layout="dense", codec="lz4")
@@ -284,7 +284,7 @@ def test_what_is_no_cache_is_refused(
         (url, "folder:much", "'much' is not a size in bytes"),
         (url, "folder:" + "9" * 400, "9999' is not a size in bytes"),
         (url, "s3://bucket/cache:1GB", "is not a cache"),
-        (upload(server, packed.path, "bucket/packed.zarr"), f"{tmp_path}/cache:1GB", "are compressed"),
+        (upload(server, packed.path, "bucket/packed.zarr"), f"{tmp_path}/cache:1GB", "compressed chunks"),
     ):
         assert main(["train", data, "--C", "1", "--out", str(tmp_path / "run"), "--cache", cache]) == 2
         assert told in capsys.readouterr().err

@@ -129,7 +129,7 @@ def test_another_file_in_its_place_is_not_taken_for_it(tmp_path: Path) -> None:
     path.unlink()
     write(path, make_rows(np.float64))
     received = pickle.loads(packed)
-    with pytest.raises(IntegrityError, match="replaced while it was in use"):
+    with pytest.raises(IntegrityError, match="has replaced this dataset while it was in use"):
         _ = received.n_rows
 
 
@@ -182,8 +182,8 @@ def turn(file: Any) -> None:
         (type_only, "obs: is neither a group nor an array of values"),
         (lie_outside, "X/data: its values lie in other files"),
         (forget, "X/indptr: missing"),
-        (refer, "obs/donor: categories as anndata wrote them before 0.7"),
-        (turn, "X: encoding 'csc_matrix'"),
+        (refer, "obs/donor: its categories have the form of anndata before 0.7"),
+        (turn, "X: has the encoding 'csc_matrix'"),
     ],
 )
 def test_what_cannot_be_read_is_refused(change: Change, message: str, tmp_path: Path) -> None:

@@ -140,7 +140,7 @@ def test_numpy_files(sparse: bool, tmp_path: Path) -> None:
     [
         (np.full((4, 3), 2), "holds only 0 and 1, not 2"),
         (np.array([[0, 1], [1, 0], [0, 1], [0.5, 0]]), "row 4 .counted from 1.: a matrix of labels holds only 0 and 1"),
-        (np.ones((3, 2)), "y: 3 rows, but X has 4"),
+        (np.ones((3, 2)), "y: has 3 rows, but X has 4"),
         (np.full((4, 2), "a"), "a matrix of labels holds 0 and 1"),
         (np.zeros((4, 0)), "no columns"),
     ],
@@ -208,7 +208,7 @@ def test_a_matrix_of_obsm(sparse: bool, zarr_format: int, make: Make) -> None:  
     np.testing.assert_array_equal(read_sets(dataset), PROBLEM.Y)
     assert dataset.class_counts is not None
     assert dataset.class_counts.tolist() == PROBLEM.Y.sum(0).tolist()
-    with pytest.raises(InputError, match="no matrix 'obsm/others' of labels"):
+    with pytest.raises(InputError, match="has no matrix 'obsm/others' of labels"):
         open_dataset(path, "obsm/others")
     with pytest.raises(InputError, match="no matrix"):
         open_dataset(path, "obsm/../X")

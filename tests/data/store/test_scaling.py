@@ -14,10 +14,9 @@ from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, StandardScaler
 
 from streamsvm.data.open import open_dataset
 from streamsvm.data.store.dataset import Dataset
-from streamsvm.data.tables.checks import as_matrix
 from streamsvm.models.model import LinearModel
 from streamsvm.numeric.rows import CsrRows, compute_scores
-from streamsvm.numeric.stored_types import FeatureStatistics, Scaling
+from streamsvm.numeric.stored_types import FeatureStatistics, Scaling, as_matrix
 from streamsvm.system.errors import InputError
 from tests.data.conftest import Collect, Write
 

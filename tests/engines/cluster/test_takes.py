@@ -75,6 +75,23 @@ def test_parts_are_put_together(sources: dict[str, RowSource], name: str) -> Non
         np.testing.assert_array_equal(joined.vectors[key], values)
 
 
+def test_the_workers_share_a_take(
+    sources: dict[str, RowSource], client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each worker is preferred for half of the parts."""
+    source, preferred, submit = sources["dense"], list[str](), DistributedEngine._submit_on_data
+
+    def note(engine: DistributedEngine, *arguments: Any, workers: list[str], **named: Any) -> Any:
+        preferred.extend(workers)
+        return submit(engine, *arguments, workers=workers, **named)
+
+    monkeypatch.setattr(DistributedEngine, "_submit_on_data", note)
+    wanted = np.arange(source.n_rows)
+    check_rows(DistributedEngine(source, client).take(Take(wanted)), PROBLEMS["dense"], wanted)
+    first, second = sorted(client.scheduler_info()["workers"])
+    assert preferred == [first] * 4 + [second] * 4
+
+
 def take_and_note(folder: Path, data: tuple[RowSource, Any], rows: I64) -> Rows:
     (folder / f"{rows[0]}").touch()
     return data[0].take(rows)

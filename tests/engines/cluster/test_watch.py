@@ -7,12 +7,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from distributed import Client
+from distributed import Client, Scheduler
 from distributed.comm import CommClosedError
 
 from streamsvm.cli.progress import log_to_stderr
-from streamsvm.engines.cluster import watch
-from streamsvm.engines.cluster.watch import ClusterWatch
+from streamsvm.engines.cluster import watch, workers
+from streamsvm.engines.cluster.task import load_nothing
+from streamsvm.engines.cluster.watch import IS_REACHED, ClusterWatch
+from streamsvm.engines.cluster.workers import prepare_workers
 
 
 def fail() -> None:
@@ -58,15 +60,18 @@ def test_a_cluster_without_workers_is_waited_for_unless_it_is_our_own(
     assert capsys.readouterr().err == f"read 3 of the data waits for workers: scheduler {address} has none\n"
 
 
-def test_a_scheduler_that_is_lost_while_it_sends_a_result_is_named(client: Client) -> None:
+def test_a_scheduler_that_is_lost_while_it_sends_a_result_is_named(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Where the task itself raises such an error, the error is that of the task."""
     waits = ClusterWatch(client, "a test")
     future = client.submit(answer, 0.0, pure=False)
     waits.wait([future], 20.0)
-    future.result = cut_off  # type: ignore[method-assign]
     address = client.scheduler.address
-    with pytest.raises(ConnectionError, match=rf"scheduler {address}: the connection is lost; .*--resume"):
-        waits.result(future)
+    with monkeypatch.context() as patch:
+        patch.setattr(client, "gather", lambda *_, **__: cut_off())
+        with pytest.raises(ConnectionError, match=rf"scheduler {address}: the connection is lost; .*--resume"):
+            waits.result(future)
     with pytest.raises(CommClosedError):
         waits.result(client.submit(cut_off, pure=False))
 
@@ -101,3 +106,25 @@ def test_a_worker_that_is_gone_is_named_once(client: Client, capsys: pytest.Capt
     told = "worker tcp://10.0.0.1:1 is lost; its groups of chunks move to other workers\n"
     assert capsys.readouterr().err == told
     assert len(known) == 2
+
+
+def test_results_come_from_the_workers_if_these_can_be_reached(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Through the scheduler they come otherwise, with the same bytes."""
+    prepare_workers(client, load_nothing)
+    assert IS_REACHED[client]
+    waits, asked, scheduler_gathers = ClusterWatch(client, "a test"), list[str](), Scheduler.gather
+    handlers = client.cluster.scheduler.handlers
+
+    async def count(*arguments: Any, **named: Any) -> Any:
+        asked.append("gather")
+        return await scheduler_gathers(client.cluster.scheduler, *arguments, **named)
+
+    monkeypatch.setitem(handlers, "gather", count)
+    directly = waits.result(client.submit(answer, 0.0, pure=False))
+    assert not asked
+    monkeypatch.setattr(workers, "REACH_SECONDS", 0.2)
+    unreachable = {"tls://127.0.0.1:9": {"host": "127.0.0.1"}}
+    monkeypatch.setattr(ClusterWatch, "describe_workers", lambda _: unreachable)
+    monkeypatch.setitem(IS_REACHED, client, workers._can_reach(waits))
+    assert waits.result(client.submit(answer, 0.0, pure=False)) == directly
+    assert asked == ["gather"]

@@ -11,7 +11,7 @@ import pytest
 from streamsvm.data.rows.source import RowSource
 from streamsvm.engines.cluster import task
 from streamsvm.engines.cluster.task import WorkerBudget, find_kept, release_worker
-from streamsvm.engines.local import ChunkCache, load_chunk
+from streamsvm.engines.tasks import ChunkCache, load_chunk
 from tests.engines.interleaving import ToldLock
 
 

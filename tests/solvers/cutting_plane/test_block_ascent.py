@@ -115,7 +115,7 @@ def test_few_rows_that_are_nearly_parallel_need_few_passes() -> None:
 def test_a_line_search_goes_on_where_weights_make_the_ascent_slow(resident: str, tmp_path: Path) -> None:
     """Weights of 1e-6 to 1e6: the ascent alone had gaps of 20% and more after 2,000 passes of such rows."""
     random = np.random.default_rng(1)
-    X = np.zeros((600, 30 if resident == "10%" else 401), np.float32)  # too many features for Newton's method
+    X = np.zeros((600, 30 if resident == "10%" else 1001), np.float32)  # too many features for Newton's method
     X[:, 0] = random.normal(size=600)
     problem = Problem(X, np.where(random.random(600) < 0.5, 1, -1), 10.0 ** random.uniform(-6, 6, 600))
     data = problem.store(tmp_path / "rows.zarr", chunk_bytes=10_000)

@@ -12,13 +12,12 @@ from streamsvm.data.rows.source import plan_groups
 from streamsvm.engines.local import SerialEngine
 from streamsvm.numeric.rounding import UNIT
 from streamsvm.numeric.rows import F64
+from streamsvm.passes import LEAST_FALL, has_progressed
 from streamsvm.solvers.cutting_plane.cuts import (
-    LEAST_FALL,
     CutState,
     Magnitudes,
     RowSums,
     add_cuts,
-    has_moved,
     look_for_rounding,
     take_magnitudes,
 )
@@ -94,9 +93,9 @@ def test_a_gap_of_rounding_has_to_fall_by_a_share_of_itself(rounding: float) -> 
     """P crept down by 1e-9 of itself for 350 passes, while the rounding of D was all of the gap."""
     w = np.zeros(2)
     before = CutState(w, w, w[None, :], objective=11.0, lower_bound=10.0, bound_rounding=rounding)
-    assert not has_moved(before, before)
+    assert not has_progressed(before, before)
     for share, falls_enough in ((1e-9, False), (LEAST_FALL / 2, False), (2 * LEAST_FALL, True)):
         is_seen = rounding < 1.0 or falls_enough
-        assert has_moved(replace(before, objective=11.0 - share), before) == is_seen
-        assert has_moved(replace(before, lower_bound=10.0 + share), before) == is_seen
-    assert has_moved(replace(before, lower_bound=10.1, bound_rounding=0.9 * rounding), before)
+        assert has_progressed(replace(before, objective=11.0 - share), before) == is_seen
+        assert has_progressed(replace(before, lower_bound=10.0 + share), before) == is_seen
+    assert has_progressed(replace(before, lower_bound=10.1, bound_rounding=0.9 * rounding), before)

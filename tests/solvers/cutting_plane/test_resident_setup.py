@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from streamsvm.options import TrainOptions
 from streamsvm.runs.held_out import draw_folds
 from streamsvm.runs.train import open_for, train
 from streamsvm.runs.tune import list_fits, run_chains, tune
+from streamsvm.solvers.cutting_plane.line_search_setup import TwoSolvers
 from streamsvm.solvers.registry import OTHER_BYTES
 from streamsvm.solvers.set_up import set_up
 from streamsvm.solvers.solver import Budget, Solver
@@ -32,10 +34,10 @@ def make_source(n: int, d: int) -> ArrayDataset:
     return ArrayDataset(np.zeros((1000, d), np.float32), (np.arange(1000) % 2).astype(np.int32), CLASSES)
 
 
-def choose(n: int, d: int, on_disk: bool = True, **settings: Any) -> Solver:
+def choose(n: int, d: int, on_disk: bool = True, name: str = "rows.zarr", **settings: Any) -> Solver:
     """The fit for n rows of d values, which need not exist."""
     source = make_source(n, d)
-    source.on_disk = on_disk
+    source.on_disk, source.name = on_disk, name
     source.n_rows, source.nbytes = n, 4 * n * d
     source.chunk_starts = np.linspace(0, n, max(2, source.nbytes // CHUNK_BYTES)).astype(np.int64)
     fit = set_up(source, replace(OPTIONS, **{"memory_bytes": 8 << 30, **settings}))
@@ -56,21 +58,44 @@ def has_resident_rows(fit: Solver) -> bool:
         (20_000, 5, 3000, 20_000),
         (600, 5, 600, 600),
         (300, 500, None, 300),
-        (100_000, 400, 100_000, 100_000),
+        (100_000, 400, None, 100_000),
         (10_000, 400, 10_000, 10_000),
-        (100_000, 100, 46_416, 100_000),
+        (100_000, 100, None, 100_000),
+        (600_000, 54, 101_632, 600_000),
         (100_000, 401, None, 100_000),
         (50_000, 2000, None, 50_000),
     ],
 )
 def test_the_choice_if_nothing_is_said(n: int, d: int, one_read: int | None, block_ascent: int) -> None:
-    """One read for up to 400 features, with a row in ten but (n d)^(2/3) at least; otherwise ascent, with all rows."""
+    """One read for few features, with a row in ten but (n d)^(2/3) at least; otherwise ascent, with all rows.
+
+    Few features are those for which one read has the lower price, and at most 400.
+    """
     fit = choose(n, d)
     assert fit.settings["acceleration"] == ("block-ascent" if one_read is None else "one-read")
     assert fit.settings["resident_rows"] == (one_read or block_ascent)
     assert not fit.note
     asked = choose(n, d, options={"acceleration": "block-ascent"})
     assert (asked.settings["acceleration"], asked.settings["resident_rows"]) == ("block-ascent", block_ascent)
+
+
+def test_the_reason_of_a_choice_names_the_second_price() -> None:
+    reason = choose(100_000, 400).reason
+    assert re.search(r"block-ascent takes about [\d.]+ s of a processor, and one-read [\d.]+ s", reason)
+    assert choose(600_000, 54).reason.startswith("For rows that all fit into memory")
+
+
+def test_a_line_search_leads_where_memory_leaves_few_resident_rows() -> None:
+    """Unless each read goes to a store, or one read was asked for."""
+    few = {"memory_bytes": 500 << 20}
+    led = choose(7_500_000, 100, **few)
+    assert isinstance(led, TwoSolvers)
+    assert led.start().leads
+    assert "passes of a line search come first" in led.reason
+    asked = choose(7_500_000, 100, **few, options={"acceleration": "one-read"})
+    assert not asked.start().leads
+    assert not choose(7_500_000, 100, **few, name="s3://bucket/rows.zarr").start().leads
+    assert not choose(1_000_000, 5).start().leads
 
 
 def test_arrays_in_memory_are_for_the_ascent() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -102,6 +104,29 @@ def test_newtons_matrix_is_the_second_derivative(density: float) -> None:
     Q, Z = root @ root.T, with_bias(problem, 3.0)[used]
     matrix = hold(problem, np.ones(50), 3.0).add_products(Q, used, weight)
     np.testing.assert_allclose(np.triu(matrix), np.triu(Q + Z.T @ (weight[:, None] * Z)), rtol=1e-6)
+
+
+def test_features_of_very_different_scales_are_no_reason_to_stay_at_the_start() -> None:
+    """At w = 0 no row is within the width of the margin, and the step along the gradient is then far too long."""
+    problem, scales = make_problem(5, n=300, d=4), np.array([1.0, 1e-3, 1e3, 1e6])
+    problem = replace(problem, X=(problem.X * scales).astype(np.float32))
+    costs = problem.costs(1.0)
+    found = minimise(hold(problem, costs), Linear(np.zeros(5), 0.0), 1e-4, np.zeros(5))
+    assert found.objective - found.lower_bound <= 1e-4 * found.objective
+    assert found.objective < 0.9 * costs.sum(), "better than w = 0"
+
+
+def test_a_start_at_the_optimum_takes_few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first width is the one with the highest lower bound, not the widest."""
+    problem = make_problem(6, n=400, d=6)
+    data, none, steps = hold(problem, problem.costs(1.0)), Linear(np.zeros(7), 0.0), []
+    add_products = HingeRows.add_products
+    monkeypatch.setattr(HingeRows, "add_products", lambda *args: steps.append(1) or add_products(*args))
+    first = minimise(data, none, 1e-6, np.zeros(7))
+    n_first = len(steps)
+    again = minimise(data, none, 1e-6, first.w)
+    assert again.objective - again.lower_bound <= 1e-6 * again.objective
+    assert len(steps) - n_first <= n_first // 2
 
 
 def test_rows_without_costs_do_not_count() -> None:

@@ -86,7 +86,7 @@ def test_no_point_of_the_segment_is_better_than_the_best(drawn: Drawn, seed: int
 
 def test_missing_library_is_an_input_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "piqp", None)
-    with pytest.raises(InputError, match=r"install streamsvm\[qp\]"):
+    with pytest.raises(InputError, match=r"pip install streamsvm\[qp\]"):
         solve_by_qp(make_problem(7, 10, 1.0), 1e-3)
 
 

@@ -19,7 +19,8 @@ from streamsvm.problems.regression import EpsilonInsensitive
 from streamsvm.runs.results import Result
 from streamsvm.runs.train import train
 from streamsvm.runs.tune import tune
-from streamsvm.solvers.newton.solver import Newton, bound_by_kinks, drop_common, solve
+from streamsvm.solvers.newton import setup
+from streamsvm.solvers.newton.solver import PATIENCE, Newton, bound_by_kinks, drop_common, solve
 from tests.conftest import F64, run_python
 from tests.linear_problems import run_steps
 from tests.regression_problems import LOSSES, Regression, make_regression
@@ -171,6 +172,21 @@ def make_hostile(seed: int) -> Regression:
     X = random.integers(-2, 3, (n, d)) if seed % 2 else random.normal(size=(n, d)) + 100.0
     target = random.normal(size=n) * 10.0 ** random.uniform(-3, 3)
     return Regression(X.astype(np.float32).astype(np.float64), target, 10.0 ** random.uniform(-6, 6, n))
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 3.0])
+def test_a_sample_that_misses_the_rows_that_decide_is_replaced_by_all_rows(
+    epsilon: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A wide tube or a small tolerance: from the sample alone, 27 passes, and more than 60, prove a gap of 1e-6."""
+    monkeypatch.setattr(setup, "KINK_ROWS", 50)
+    problem = make_regression(7, n=3000)
+    options = replace(OPTIONS, epsilon=epsilon, tol=1e-6, max_passes=60)
+    found = train(problem.in_memory(), options)
+    assert (found.status, found.passes) == ("converged", PATIENCE + 1)
+    assert found.objective == pytest.approx(find_minimum(problem, 1.0, epsilon, LOSSES[0]), rel=2e-4)
+    sampled = train(problem.in_memory(), replace(options, resident_rows=300, max_passes=PATIENCE + 1))
+    assert sampled.status == "pass_limit", "where the number of rows is given, it holds"
 
 
 @pytest.mark.filterwarnings("ignore:Liblinear failed to converge")
