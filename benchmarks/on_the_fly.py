@@ -34,7 +34,8 @@ from streamsvm.models.model import Model
 from streamsvm.numeric.compilation import one_blas_thread
 from streamsvm.numeric.rows import F32, Rows
 from streamsvm.options import TrainOptions
-from streamsvm.runs.features import find_feature_map, make_features, open_rows
+from streamsvm.runs.features import find_feature_map, make_features
+from streamsvm.runs.on_the_fly import open_rows
 from streamsvm.runs.results import Result
 from streamsvm.runs.train import train
 from streamsvm.solvers.options import FeatureOptions

@@ -26,7 +26,7 @@ import numpy as np
 
 from streamsvm.data.open import open_dataset
 from streamsvm.data.store.dataset import Dataset
-from streamsvm.engines import open as opening
+from streamsvm.engines.cluster import open as opening
 from streamsvm.engines.cluster.engine import DistributedEngine
 from streamsvm.ingestion.readers import ingest
 from streamsvm.options import TrainOptions

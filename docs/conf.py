@@ -35,7 +35,7 @@ html_sidebars = {"**": ["globaltoc"]}  # all pages, not only those of a section
 html_theme_options = {
     "navbar_center": [],
     "navigation_with_keys": False,
-    "secondary_sidebar_items": ["page-toc"],
+    "secondary_sidebar_items": {"**": ["page-toc"], "index": []},
     "use_edit_page_button": False,
 }
 

@@ -385,9 +385,9 @@ class TriedBounds(Bounds):
 def has_progressed(state: Bounds, before: Bounds) -> bool:
     """Return whether P is lower or D is higher than before, by more than rounding.
 
-    If all but LEAST_FALL of the gap is rounding, the gap must fall by LEAST_FALL of itself: only a smaller rounding
-    bound can close it. If nothing is proved, and rounding of the latest D exceeds the gap, P must fall by the share
-    LEAST_GAIN.
+    If all but LEAST_FALL of the gap is rounding, the gap must fall by LEAST_FALL of itself, since only a smaller
+    rounding bound can close it. If nothing is proved, and the rounding of the latest D exceeds the gap, P must fall by
+    the share LEAST_GAIN.
     """
     gap, last = state.objective - state.lower_bound, before.objective - before.lower_bound
     if (1 - LEAST_FALL) * gap <= state.objective_rounding + state.bound_rounding:

@@ -5,8 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
+import numpy as np
 import pytest
+
+from streamsvm import ingest
 
 HEAVY = ("dask", "distributed", "numba", "numpy", "pandas", "pyarrow", "scipy", "sklearn", "zarr")
 
@@ -29,6 +33,51 @@ def run_python(*arguments: object, **environment: str) -> str:
 def test_nothing_heavy_is_imported(statement: str) -> None:
     shown = run_python("-c", f"{statement}\nimport sys\nprint('\\n', *(n for n in {HEAVY} if n in sys.modules))")
     assert shown.splitlines()[-1].split() == []
+
+
+# Libraries and modules without which small fits on arrays, and facts about a dataset, are told.
+UNUSED = {
+    "fit": {"dask", "distributed", "matplotlib", "obstore", "pandas", "pyarrow", "zarr", "streamsvm.ingestion"},
+    "info": {"dask", "distributed", "matplotlib", "obstore", "pandas", "pyarrow", "sklearn"},
+}
+# scikit-learn imports pandas and pyarrow itself: it is loaded first and does not find them, and later imports are seen.
+WATCHED = """
+import sys
+class Hidden:
+    seen = set()
+    def find_spec(name, *_):
+        if name in ("pandas", "pyarrow"):
+            Hidden.seen.add(name)
+            raise ImportError(name)
+sys.meta_path.insert(0, Hidden)
+if sys.argv[1] == "info":
+    from streamsvm.cli.main import main
+    assert main(sys.argv[1:]) == 0
+else:
+    import numpy as np
+    import sklearn.svm
+    Hidden.seen.clear()
+    import streamsvm
+    X = np.random.default_rng(0).normal(size=(500, 10))
+    getattr(streamsvm, sys.argv[2])().fit(X, X[:, 0] > 0).decision_function(X)
+print()
+print(*sys.modules, *Hidden.seen)
+"""
+
+
+OTHERS = pytest.mark.slow("fits in a process of its own, like LinearSVC")
+
+
+@pytest.mark.parametrize(
+    "use",
+    ["fit LinearSVC", "info", *(pytest.param(f"fit {name}", marks=OTHERS) for name in ("SVC", "LogisticRegression"))],
+)
+def test_only_the_libraries_in_use_are_loaded(use: str, tmp_path: Path) -> None:
+    what, *names = use.split()
+    if what == "info":
+        ingest(np.eye(4, 2, dtype=np.float32), tmp_path / "rows.zarr", [0, 1, 0, 1])
+    shown = run_python("-c", WATCHED, what, *names, tmp_path / "rows.zarr")
+    assert not UNUSED[what] & set(shown.splitlines()[-1].split())
 
 
 def test_import_takes_less_than_a_second() -> None:

@@ -222,7 +222,7 @@ class ExactSums:
 
 
 def start_exact_sums(n_features: int) -> ExactSums:
-    """Return zero sums."""
+    """Return the sums of no queries at the points W (k, d)."""
     return ExactSums(np.zeros((2, n_features + 1)), np.zeros((2, n_features + 1)))
 
 

@@ -209,7 +209,7 @@ class DualSums:
 
 
 def start_dual_sums(n_features: int) -> DualSums:
-    """Return zero sums."""
+    """Return the sums of no queries at the points W (k, d)."""
     return DualSums(start_exact_sums(n_features), np.zeros(n_features), np.zeros(2))
 
 

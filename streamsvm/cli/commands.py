@@ -210,7 +210,7 @@ def run_import(options: argparse.Namespace) -> int:
 def run_warm_up(options: argparse.Namespace) -> int:
     """Compile the functions of trainings, predictions and readers, and report where they are cached."""
     from streamsvm.data.sources.parsing import PARSERS, compile_parser
-    from streamsvm.models.score import compile_all_scores
+    from streamsvm.models.score_rows import compile_all_scores
     from streamsvm.numeric.compilation import CACHE_FOLDER, TEMPORARY
     from streamsvm.numeric.stored_types import load_widening
     from streamsvm.solvers.registry import SOLVERS

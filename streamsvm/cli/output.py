@@ -147,7 +147,7 @@ def _find_checkpoint(options: argparse.Namespace) -> tuple[str | Path, bool]:
         kept = name_checkpoint(options.destination)
         return kept, kept.exists()
     if is_remote(options.out):
-        from streamsvm.data.remote.files import RemoteFolder
+        from streamsvm.data.remote.objects import RemoteFolder
 
         return options.out, "checkpoint.npz" in RemoteFolder(options.out).list_names()
     return options.out, any(options.out.glob(CHECKPOINTS[options.command]))

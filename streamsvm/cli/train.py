@@ -30,8 +30,8 @@ from streamsvm.plan.table import Plan, show_seconds
 from streamsvm.problems.ranking import RANK
 from streamsvm.problems.registry import find_problem, name_task
 from streamsvm.runs.calibrate import calibrate, make_folds, require_folds, train_with_probabilities
-from streamsvm.runs.features import open_rows
 from streamsvm.runs.held_out import EvalSet
+from streamsvm.runs.on_the_fly import open_rows
 from streamsvm.runs.results import STATUSES, Result, sum_up_gaps
 from streamsvm.runs.tune import Tuning, tune
 from streamsvm.runs.update import train_from

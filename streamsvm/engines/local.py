@@ -14,8 +14,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-import dask.threaded
-
 from streamsvm.data.rows.source import RowSource, plan_groups
 from streamsvm.engines import tasks
 from streamsvm.engines.engine import Costs, Partial
@@ -120,12 +118,20 @@ class ThreadedEngine(SerialEngine):
 
         try:
             with waiting():
-                total: Partial = dask.threaded.get(
-                    graph, keys[0], pool=self._pool, callbacks=[(None, None, None, report, None)]
-                )
+                total: Partial = self._run(graph, keys[0], report)
         finally:
             stopped.set()  # after a failure or Ctrl-C, the other tasks end early
         return self.costs.count(total)
+
+    def _run(self, graph: dict[Any, Any], key: Any, report: Callable[..., None]) -> Any:
+        """Run a graph and return the value of `key`. A single task needs no scheduler, so Dask is not loaded for it."""
+        if len(graph) > 1:
+            import dask.threaded
+
+            return dask.threaded.get(graph, key, pool=self._pool, callbacks=[(None, None, None, report, None)])
+        value = self._pool.submit(*graph[key]).result()
+        report(key)
+        return value
 
     def walk(self, walk: Walk) -> list[Any]:
         """See Engine."""

@@ -156,10 +156,8 @@ def _scan(engine: Engine, scans: Sequence[Scan]) -> list[Any]:
     n, lengths = len(scans), [len(getattr(scan, name)) for name in ("shared", "by_row", "states") for scan in scans]
     limits = list(accumulate(lengths, initial=sum(map(len, blocks))))
     own = [slice(*pair) for pair in pairwise(limits)]
-    parts = [
-        MergedScan(scan.start, scan.add, scan.combine, own[k], own[n + k], own[2 * n + k], scores[k])
-        for k, scan in enumerate(scans)
-    ]
+    places = zip(own[:n], own[n : 2 * n], own[2 * n :], scores, strict=True)
+    parts = [MergedScan(scan.start, scan.add, scan.combine, *place) for scan, place in zip(scans, places, strict=True)]
     states = tuple(
         _move_altering(state, part.by_row.start - limits[n])
         for part, scan in zip(parts, scans, strict=True)

@@ -8,18 +8,13 @@ pages of the libraries are reported separately after a run.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
-
-from distributed import Client as Client  # noqa: PLC0414  for modules that must not import distributed themselves
+from typing import TYPE_CHECKING, Any
 
 from streamsvm.data.rows.source import RowSource, plan_groups
-from streamsvm.data.sources.dask_collections import require_usable, thread_given_up
-from streamsvm.engines.cluster.engine import DistributedEngine
-from streamsvm.engines.cluster.task import Load
-from streamsvm.engines.cluster.tree import JOIN_BYTES, count_handed, count_levels, count_waiting, find_fan_in
-from streamsvm.engines.cluster.workers import ReadyWorker, connect, prepare_workers, start_workers
+from streamsvm.engines.cluster.tree import JOIN_BYTES, count_levels, count_waiting, find_fan_in
 from streamsvm.engines.engine import Engine
 from streamsvm.engines.local import ThreadedEngine
 from streamsvm.engines.row_states import add_overhead
@@ -33,6 +28,13 @@ from streamsvm.system.machine import (
     give_back_freed_arrays,
     resident_bytes,
 )
+
+if TYPE_CHECKING:
+    from distributed import Client as Client  # noqa: PLC0414  for modules that must not import distributed themselves
+
+    from streamsvm.engines.cluster.task import Load
+else:
+    Client = Any  # a name for annotations; runs on threads do without distributed
 
 VARYING_BYTES = 1 << 20  # the memory of interpreter and libraries may differ by this much between two processes
 SLACK_BYTES = 48 << 20  # memory for garbage between two collections, the stacks of threads, and messages in flight
@@ -116,7 +118,6 @@ def plan_memory(
 
 PARTS_BY_ROW = 3  # copies of per-row arrays in a worker: its part, packed and unpacked, and the part of a lost worker
 SHARES_OF_STATES = 2  # shares of the row states in a worker: its own, and an equal one taken over from lost workers
-UNKNOWN_BYTES = 32 << 20  # the libraries of a worker take at most this much more memory than in the driver
 IN_MESSAGES = 4  # copies of the totals in transit to and from a worker, packed and unpacked
 Opened = tuple[Engine, MemoryPlan]
 
@@ -151,15 +152,9 @@ def open_engine(
         with closing(engine):
             yield engine, plan
         return
-    if client is not None:
-        require_usable(client)
-    driver, n_workers = planner.plan_driver(threads), options.workers or default_threads()
-    if client is None and options.scheduler is None:
-        worker = planner.plan_worker(n_workers, resident_bytes(), threads, "a worker", UNKNOWN_BYTES)
-        max(driver, worker, key=lambda plan: plan.refusal.needed_bytes if plan.refusal else 0).require()
-    driver.require()
-    cluster = _reach_cluster(client, options.scheduler, n_workers, threads, budget_bytes)
-    with _open_cluster(planner, cluster, driver, load) as opened:
+    from streamsvm.engines.cluster.open import open_cluster  # loads distributed, which runs on threads do without
+
+    with open_cluster(planner, options, threads, load, client) as opened:
         yield opened
 
 
@@ -179,6 +174,8 @@ class Planner:
 
     def open_threads(self, asked: int | None) -> tuple[ThreadedEngine, MemoryPlan]:
         """Open an engine of threads, by default one per core, fewer if memory is short. Return it with its plan."""
+        if self.n_groups > 1:
+            import dask.threaded  # noqa: F401  runs the graph of a pass; loaded before memory is measured
         for threads in range(asked or default_threads(), 0, -1):
             need, source = self.memory(threads), self.source
             held = need.driver_bytes + need.walk_bytes + add_overhead(need.state_bytes)
@@ -215,73 +212,11 @@ class Planner:
         held += JOIN_BYTES if need.totals_bytes and find_fan_in(self.n_groups, need.totals_bytes) > 2 else 0
         held += (2 + threads) * need.shared_bytes + need.walk_bytes + 2 * need.gathered_bytes
         held += PARTS_BY_ROW * need.by_row_bytes // n_workers
-        held += add_overhead(_share_states(need, n_workers))
+        held += add_overhead(share_states(need, n_workers))
         sizes, named = (source.stream_bytes(), need.totals_bytes, held, source.nbytes), (varying_bytes, process)
         return plan_memory(self.budget_bytes, base_bytes, threads, *sizes, self.remedy, *named)
 
 
-@contextmanager
-def open_workers(
-    *, load: Load, need_bytes: int, budget_bytes: int | None, workers: int | None, scheduler: str | None, remedy: str
-) -> Iterator[Client]:
-    """Start single-threaded workers, or connect to a scheduler, and yield a client once the workers are ready.
-
-    need_bytes: the memory that each thread of a worker needs, without interpreter and libraries. budget_bytes: the
-    memory limit of a process. Raises MemoryBudgetError if the limit is too low, and InputError for an unusable
-    scheduler.
-    """
-    budget = default_budget_bytes() if budget_bytes is None else budget_bytes
-    cluster = _reach_cluster(None, scheduler or None, workers or default_threads(), 1, budget)
-    with _prepared(cluster, load, None, budget) as (client, ready, limit):
-        largest, threads = max(ready, key=lambda worker: worker.resident_bytes), max(worker.threads for worker in ready)
-        named = f"worker {largest.address}"
-        plan_memory(limit, largest.resident_bytes, threads, need_bytes, 0, 0, 0, remedy, process=named).require()
-        yield client
-
-
-def _reach_cluster(
-    client: Client | None, scheduler: str | None, n_workers: int, threads: int, memory_bytes: int
-) -> AbstractContextManager[Client]:
-    """Return a context that yields a client: the given client, or one connected to a scheduler or to new workers."""
-    if client is not None:
-        return nullcontext(client)
-    return connect(scheduler) if scheduler is not None else start_workers(n_workers, threads, memory_bytes)
-
-
-@contextmanager
-def _prepared(
-    cluster: AbstractContextManager[Client], load: Load, source: RowSource | None, budget_bytes: int
-) -> Iterator[tuple[Client, list[ReadyWorker], int]]:
-    """Enter a cluster; once its workers are ready, yield the client, the workers, and the memory limit of a process."""
-    with thread_given_up(), cluster as client:
-        ready = prepare_workers(client, load, source)
-        yield client, ready, min([budget_bytes, *(worker.limit_bytes for worker in ready if worker.limit_bytes)])
-
-
-@contextmanager
-def _open_cluster(
-    planner: Planner, cluster: AbstractContextManager[Client], driver: MemoryPlan, load: Load
-) -> Iterator[Opened]:
-    source = planner.source
-    stored, budget_bytes = source if source.on_disk else None, driver.budget_bytes
-    with _prepared(cluster, load, stored, budget_bytes) as (client, ready, limit):
-        largest, threads = max(ready, key=lambda worker: worker.resident_bytes), max(worker.threads for worker in ready)
-        need, planner = planner.memory(threads), replace(planner, budget_bytes=limit)
-        given = len(ready), largest.resident_bytes, threads, f"worker {largest.address}"
-        # The driver takes over totals during a pass only if it has room for them, and the workers for waiting totals.
-        most_handed = count_handed(planner.n_groups, need.totals_bytes, driver.spare_bytes)
-        plan = planner.plan_worker(*given, hands_over=most_handed > 0)
-        if most_handed and plan.refusal is not None:
-            plan, most_handed = planner.plan_worker(*given), 0
-        plan.require()
-        driver = driver.hold_more(most_handed * need.totals_bytes) if most_handed else driver
-        fan_in, states = find_fan_in(planner.n_groups, need.totals_bytes), _share_states(need, len(ready))
-        arithmetic = [worker.arithmetic for worker in ready]
-        sizes = plan.pin_bytes, fan_in, arithmetic, limit, load, states, most_handed
-        with closing(DistributedEngine(source, client, *sizes)) as engine:
-            yield engine, max(plan, driver, key=lambda each: each.projected_bytes)
-
-
-def _share_states(need: MemoryNeed, n_workers: int) -> int:
+def share_states(need: MemoryNeed, n_workers: int) -> int:
     """Return the bytes of row states that one of `n_workers` workers keeps."""
     return min(need.state_bytes, SHARES_OF_STATES * need.state_bytes // n_workers)

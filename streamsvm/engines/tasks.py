@@ -75,7 +75,8 @@ class Scratch:
 def plan_scratch(folder: str | None, source: RowSource, pin_bytes: int) -> Scratch | None:
     """Return the folder for spooled rows, and the largest fraction of rows for which spooling pays.
 
-    Chunks in memory are never read again. pin_bytes: the memory for chunks in all processes together.
+    The more chunks stay in memory, the smaller the fraction, since these chunks are never read again. pin_bytes: the
+    memory for chunks in all processes together.
     """
     pinned = pin_bytes / max(1, add_overhead(source.nbytes))
     share = max(0.0, 1.0 - pinned) / 2 if source.on_disk else 0.0
@@ -106,8 +107,8 @@ def run_group(
 ) -> Partial:
     """Return the totals of one group of chunks; `scan.by_row` holds only the entries of the group.
 
-    Reading ends once `is_stopped` returns True; the totals then cover the rows read so far. scratch: where rows are
-    spooled (None: nowhere).
+    Reading ends once `is_stopped` returns True; the totals then cover the rows read so far. scratch: the folder to
+    which rows are spooled (None: no folder).
     """
     scan = replace(scan, shared=make_all_writable(scan.shared), by_row=make_all_writable(scan.by_row))
     found, own, (pins, states) = Partial(scan.start()), row_range(source, chunks), kept

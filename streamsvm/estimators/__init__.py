@@ -1,11 +1,31 @@
 """Estimators for scikit-learn. They translate arguments and results; `train` and `predict` do the work."""
 
-from streamsvm.estimators.budgeted import BudgetedSVC, BudgetedSVR
-from streamsvm.estimators.kernel import SVC, SVR, NuSVC, NuSVR, OneClassSVM
-from streamsvm.estimators.linear import LinearOneClassSVM, LinearSVC, LinearSVR, LogisticRegression, RankSVM
-from streamsvm.estimators.loading import load, to_sklearn
-from streamsvm.estimators.tuning import tune
+import gc
+from importlib import import_module
+from typing import Any
 
-__all__ = ["LinearOneClassSVM", "LinearSVC", "LinearSVR", "LogisticRegression", "RankSVM"]
-__all__ += ["SVC", "SVR", "BudgetedSVC", "BudgetedSVR", "NuSVC", "NuSVR", "OneClassSVM"]
-__all__ += ["load", "to_sklearn", "tune"]
+_PLACES = {
+    **dict.fromkeys(("BudgetedSVC", "BudgetedSVR"), "budgeted"),
+    **dict.fromkeys(("SVC", "SVR", "NuSVC", "NuSVR", "OneClassSVM"), "kernel"),
+    **dict.fromkeys(("LinearOneClassSVM", "LinearSVC", "LinearSVR", "LogisticRegression", "RankSVM"), "linear"),
+    **dict.fromkeys(("load", "to_sklearn"), "loading"),
+    "tune": "tuning",
+}
+__all__ = [*_PLACES]  # noqa: PLE0604  names that are imported when they are first used
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is first used, so that a script loads only the modules of its estimators."""
+    if name not in _PLACES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    was_enabled = gc.isenabled()
+    gc.disable()  # what libraries create stays, so collections would look at it several times and free nothing
+    try:
+        globals()[name] = found = getattr(import_module(f"{__name__}.{_PLACES[name]}"), name)
+    finally:
+        if not gc.get_freeze_count():  # moves all objects to the oldest generation, without a look at each of them
+            gc.freeze()
+            gc.unfreeze()
+        if was_enabled:
+            gc.enable()
+    return found

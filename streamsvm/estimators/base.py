@@ -26,12 +26,12 @@ from streamsvm.estimators import inputs
 from streamsvm.estimators.callbacks import CallbackSupportMixin, FitListener, StepFunction, to_callback, with_callbacks
 from streamsvm.kernels.kernel import type_of
 from streamsvm.models.model import KernelModel, Model
-from streamsvm.models.score import score, score_chunks, score_frame
+from streamsvm.models.score_rows import score_chunks
 from streamsvm.numeric.rows import F64
 from streamsvm.options import TrainOptions, check_count, require_weights, sum_weights
 from streamsvm.passes import Progress
 from streamsvm.runs.calibrate import require_folds, train_with_probabilities
-from streamsvm.runs.features import open_rows
+from streamsvm.runs.on_the_fly import open_rows
 from streamsvm.runs.results import STATUSES, Listener, Result
 from streamsvm.solvers.options import FeatureOptions, OptionSet
 from streamsvm.system.docstrings import Documented, join_sections, split_sections, write_entries
@@ -277,11 +277,13 @@ class BaseSVM(Parameters, CallbackSupportMixin, BaseEstimator):  # type: ignore[
                 inputs.check_columns(self, X)
                 pieces = find_pieces("X", X, STORED_PIECE_BYTES)
                 return np.concatenate([_decide(model, inputs.validate(self, piece, reset=False)) for piece in pieces])
-            if inputs.is_dataset(X):
-                return np.concatenate([part.scores for part in score(model, X)])
-            if model.encoding is not None and has_columns(X, model.encoding.column_names):
-                return np.concatenate([part.scores for part in score_frame(model, X)])
-            return _decide(model, inputs.validate(self, X, reset=False))
+            is_frame = model.encoding is not None and has_columns(X, model.encoding.column_names)
+            if not (inputs.is_dataset(X) or is_frame):
+                return _decide(model, inputs.validate(self, X, reset=False))
+            from streamsvm.models.score import score, score_frame  # loads Zarr
+
+            scored = score_frame(model, X) if is_frame else score(model, X)
+            return np.concatenate([part.scores for part in scored])
 
     def save(self, path: str | Path) -> None:
         """Write the model to a file, without pickle. `streamsvm.load` returns a fitted estimator from it.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -17,17 +17,12 @@ from sklearn.utils import check_consistent_length, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
-from streamsvm.data.open import open_dataset
 from streamsvm.data.rows.source import RowSource
 from streamsvm.data.sources import arrays
 from streamsvm.data.sources.dask_collections import require_usable
 from streamsvm.data.sources.in_memory import ArrayDataset, list_texts
-from streamsvm.data.store.dataset import Dataset
 from streamsvm.data.store.layouts import check_targets
 from streamsvm.data.tables import checks
-from streamsvm.engines.cluster.workers import connect
-from streamsvm.ingestion.ingest import IngestOptions
-from streamsvm.ingestion.readers import ingest
 from streamsvm.models.calibration import CALIBRATIONS
 from streamsvm.numeric.rows import I64, U8, CsrRows
 from streamsvm.numeric.stored_types import look_at_features
@@ -46,7 +41,12 @@ def connected(estimator: Any) -> Iterator[None]:
     address = estimator.client
     if not isinstance(address, str | None):
         require_usable(address)
-    with connect(address) if isinstance(address, str) else nullcontext(address) as client:
+    reached: AbstractContextManager[Any] = nullcontext(address)
+    if isinstance(address, str):
+        from streamsvm.engines.cluster.workers import connect  # loads distributed
+
+        reached = connect(address)
+    with reached as client:
         estimator.client = client
         try:
             yield
@@ -70,12 +70,17 @@ def open_source(
     X, y = (arrays.to_numpy(values) if arrays.is_tensor(values) else values for values in (X, y))
     if is_dataset(X):
         refuse_columns(y, sample_weight, qid, groups)
-        yield X if isinstance(X, Dataset) else open_dataset(X)
+        from streamsvm.data.open import open_dataset  # loads Zarr, as does `ingest` below
+
+        yield open_dataset(X) if isinstance(X, str | Path) else X
     elif needs_dataset(X) or estimator.client is not None:
         if not isinstance(X, Iterator):
             _require_labels(estimator, y)
         if y is not None and arrays.count_label_axes(y) == 2 and not takes_label_sets(estimator, y):
             raise InputError(f"{type(estimator).__name__} takes one label for each row, not a matrix of labels")
+        from streamsvm.ingestion.ingest import IngestOptions
+        from streamsvm.ingestion.readers import ingest
+
         with TemporaryDirectory(prefix="streamsvm") as folder:
             options = IngestOptions(regression=is_regressor(estimator))
             rows = Path(folder) / "rows.zarr"
@@ -92,7 +97,8 @@ def open_source(
 
 def warn_about_queries(source: RowSource, task: str) -> None:
     """Warn if rows have query ids and the task does not read them."""
-    if task != RANK.name and (source.vectors if isinstance(source, Dataset) else vars(source)).get("qid") is not None:
+    vectors: Any = vars(source) if isinstance(source, ArrayDataset) else source.vectors  # type: ignore[attr-defined]
+    if task != RANK.name and vectors.get("qid") is not None:
         reason = f"the task {task!r} does not read its query ids; RankSVM learns the order of the rows of each query"
         warnings.warn(f"{source.name}: {reason}", UserWarning, stacklevel=2)
 
@@ -266,7 +272,11 @@ def validate(estimator: Any, X: Any, y: Any = "no_validation", *, reset: bool) -
 
 def is_dataset(X: Any) -> bool:
     """Return whether X is a dataset or a path."""
-    return isinstance(X, Dataset | str | Path)
+    if isinstance(X, str | Path) or not arrays.comes_from(X, "streamsvm"):
+        return isinstance(X, str | Path)
+    from streamsvm.data.store.dataset import Dataset  # loads Zarr
+
+    return isinstance(X, Dataset)
 
 
 def needs_dataset(X: Any) -> bool:

@@ -14,14 +14,12 @@ from functools import partial
 from inspect import get_annotations
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from streamsvm.data.open import open_dataset
 from streamsvm.data.rows.source import RowSource
-from streamsvm.data.store.dataset import Dataset
 from streamsvm.estimators.base import KernelParameters
 from streamsvm.estimators.inputs import choose_calibration
 from streamsvm.estimators.libsvm_like import LibsvmLike
@@ -32,12 +30,14 @@ from streamsvm.numeric.rows import F64
 from streamsvm.options import TrainOptions, check_numbers
 from streamsvm.problems.nu import NU_CLASSIFY, NU_REGRESS
 from streamsvm.problems.registry import settle_multi_class
-from streamsvm.runs.features import make_features
 from streamsvm.runs.results import Event, Listener, Result
 from streamsvm.runs.train import train
 from streamsvm.solvers.options import FeatureOptions, InteriorPoint, InteriorPointOptions, name_options, read_options
 from streamsvm.system.errors import InputError
 from streamsvm.system.files import to_local_path, writing
+
+if TYPE_CHECKING:
+    from streamsvm.data.store.dataset import Dataset
 
 
 class LibsvmSVC(LibsvmLike, BaseSVC):
@@ -256,6 +256,9 @@ class SVC(LibsvmSVC):
         Both numbers are 0 if an earlier fit made the features. Raises InputError if the features belong to other rows
         or settings.
         """
+        from streamsvm.data.open import open_dataset  # loads Zarr, as does `make_features`
+        from streamsvm.runs.features import make_features
+
         own = read_options(InteriorPoint, options.options, options.solver)
         features = FeatureOptions(own.approximation, own.n_components, options.seed)
         kernel = {name: getattr(options, name) for name in get_annotations(KernelParameters)}

@@ -37,7 +37,7 @@ from streamsvm.data.store.shared_files import SPILL_FOLDER, IngestRecord, Shared
 from streamsvm.data.tables.columns import Columns, find_folders, show_name
 from streamsvm.data.tables.encoder import TableEncoder, encode_features, rank_categories, sort_categories
 from streamsvm.engines.cluster.engine import map_on_workers
-from streamsvm.engines.open import open_workers
+from streamsvm.engines.cluster.open import open_workers
 from streamsvm.ingestion import ingest, segments, tasks
 from streamsvm.ingestion.ingest import IngestOptions, Report, Survey
 from streamsvm.ingestion.readers import encode_as, guess_bytes, join_names, list_files, open_codes

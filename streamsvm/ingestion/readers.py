@@ -22,9 +22,10 @@ import numpy as np
 import numpy.typing as npt
 
 from streamsvm.data.open import open_dataset
-from streamsvm.data.remote.files import RemoteFolder, find_size, quote_folder
+from streamsvm.data.remote.files import find_size, quote_folder
+from streamsvm.data.remote.objects import RemoteFolder
 from streamsvm.data.rows.source import SourceRows
-from streamsvm.data.sources import formats, in_memory
+from streamsvm.data.sources import formats, frames, in_memory
 from streamsvm.data.sources.anndata import is_anndata, read_anndata
 from streamsvm.data.sources.arrays import comes_from, read_arrays, read_blocks, refuse_beside, refuse_lazy, unwrap
 from streamsvm.data.sources.arrow import as_table, guess_row_bytes
@@ -369,7 +370,7 @@ def _open_rows(
         return open_frame(source, {}, encode_as(columns, before, regression))
     encoding = None if before is None else open_dataset(before).encoding
     is_encoded = encoding is not None and in_memory.has_columns(source, encoding.column_names)
-    if is_encoded or in_memory.is_frame(source, columns):
+    if is_encoded or frames.is_frame(source, columns):
         return open_frame(source, vectors, encode_as(columns, before, regression))
     if columns != Columns():
         raise InputError("arrays take no options for columns, such as label or header: give their labels as y")
@@ -435,7 +436,7 @@ def open_frame(frame: Any, vectors: Mapping[str, Any], columns: Columns) -> Iter
     roles = replace(columns, **named, require_label=columns.label is not None)
     roles = replace(roles, label_kind=GIVEN) if "label" in given else roles
     encoder = TableEncoder(roles)
-    opened = as_table(partial(in_memory.open_frame, frame, {f"({role})": values for role, values in given.items()}))
+    opened = as_table(partial(frames.open_frame, frame, {f"({role})": values for role, values in given.items()}))
     return encode_rows(read_table(["X"], roles, opened, encoder), encoder, None, ["X"])
 
 

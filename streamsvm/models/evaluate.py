@@ -12,20 +12,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 from scipy.special import expit
 
-from streamsvm.data.open import open_dataset
 from streamsvm.data.tables.columns import Columns
 from streamsvm.models.calibration import CALIBRATIONS, find_calibration, share_out
 from streamsvm.models.model import Model
-from streamsvm.models.score import Data, is_file_of_rows, recall_column, score
 from streamsvm.numeric.rows import F64
 from streamsvm.problems.problem import Scored
 from streamsvm.system.errors import InputError
+
+if TYPE_CHECKING:
+    from streamsvm.models.score import Data
 
 
 def has_probabilities(model: Model) -> bool:
@@ -154,6 +155,8 @@ def evaluate(model: Model, data: Data, read_as: Columns = BY_NAME, file_format: 
     InputError
         If the rows have no labels or only labels that the model does not know, or if the rows do not suit the model.
     """
+    from streamsvm.models.score import recall_column, score  # loads Zarr, which probabilities do without
+
     label = read_as.label or recall_column(model, "label", data, file_format)
     read_as = replace(read_as, label=label, qid=read_as.qid or recall_column(model, "qid", data, file_format))
     parts = score(model, data, model.problem.needs_labels, file_format, read_as)
@@ -180,6 +183,9 @@ def judge_weighted_rows(model: Model, data: Data, judge: Callable[[Scored], Any]
     judge: maps the scores and labels of some rows to an array, (rows, ...); for classes, it flags the rows that are
     classified correctly. Raises InputError as `evaluate` does, and if all weights are zero.
     """
+    from streamsvm.data.open import open_dataset  # loads Zarr, as does `score`
+    from streamsvm.models.score import is_file_of_rows, recall_column, score
+
     if isinstance(data, str | Path) and is_file_of_rows(data, None):
         return None
     source = open_dataset(data, recall_column(model, "label", data, None)) if isinstance(data, str | Path) else data

@@ -50,8 +50,8 @@ from streamsvm.passes import Scan, Take, Walk
 from streamsvm.plan.table import KEPT_SHARE, NO_FETCHES, Passes, Plan, RowFetches, find_cluster, show_seconds
 from streamsvm.problems.registry import find_problem
 from streamsvm.runs.calibrate import FoldFits, make_folds
-from streamsvm.runs.features import make_linear
 from streamsvm.runs.gamma_scale import measure_gamma, needs_scale, resolve_gamma, stand_in_for_gamma
+from streamsvm.runs.on_the_fly import make_linear
 from streamsvm.runs.train import Training, drive, open_for, set_up_group
 from streamsvm.solvers.feature_map.setup import FeatureMapSolver
 from streamsvm.solvers.many.transformed import OnTransformed

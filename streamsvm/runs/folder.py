@@ -34,7 +34,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, ClassVar, Generic, TypeVar
 
-from streamsvm.data.remote.files import RemoteFolder
 from streamsvm.numeric.compilation import Arithmetic, list_kinds
 from streamsvm.runs.records import flatten, refuse_changes, restore
 from streamsvm.system import files
@@ -460,6 +459,8 @@ class RemoteRun:
 
     def __init__(self, url: str, folder: Path, overwrite: bool) -> None:
         self.url, self.folder, self._overwrite = url, folder, overwrite
+        from streamsvm.data.remote.objects import RemoteFolder  # loads Zarr
+
         self._store = RemoteFolder(url)
         self._known: dict[str, tuple[int, int]] = {}  # size and modification time of each local copy
         there = self._store.list_names()

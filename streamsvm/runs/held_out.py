@@ -24,7 +24,6 @@ from streamsvm.data.rows.source import RowSource, read_codes
 from streamsvm.data.tables.checks import LEAST_GROUP
 from streamsvm.engines.engine import Engine
 from streamsvm.models.model import Model
-from streamsvm.models.score import score
 from streamsvm.numeric.rows import F64, I64, Matrix, Rows, take_rows
 from streamsvm.options import TrainOptions, require_classes
 from streamsvm.passes import Scan
@@ -217,6 +216,8 @@ class EvalSet:
 
     def measure(self, model: Model) -> float:
         """Return the measure of a model on the rows. Raises InputError if the model cannot score them."""
+        from streamsvm.models.score import score  # loads Zarr and the readers of files
+
         found = join_scored(score(model, self.source, need_labels=model.problem.needs_labels))
         if found.truth is None:  # training on one class needs no labels, but the measure does
             raise InputError(f"{self.source.name}: has no labels, which are needed to measure the model")

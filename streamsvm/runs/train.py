@@ -34,15 +34,12 @@ from streamsvm.runs.folder import OnWritten, RunFolder, Saved, open_place, write
 from streamsvm.runs.gamma_scale import needs_scale, resolve_gamma, stand_in_for_gamma
 from streamsvm.runs.held_out import EvalSet
 from streamsvm.runs.results import DONE, NO_COST, STATUSES, Event, Listener, PriorCost, Result, describe_status
-from streamsvm.solvers.keep_dual import read_dual_points
 from streamsvm.solvers.set_up import choose_solver, compile_all, set_up, settle_task
 from streamsvm.solvers.solver import ONE_TRAINING, Report, Solver, Wrapper, need_in_turn, share_memory, sum_memory
-from streamsvm.solvers.start_from import StartedFrom
 from streamsvm.system import deadline, interrupts
 from streamsvm.system.errors import InputError, TimeLimitError
 from streamsvm.system.files import Lock, hide_secrets, is_remote
 from streamsvm.system.machine import file_page_bytes, peak_bytes, resident_bytes
-from streamsvm.verify.dual_file import write_dual_points
 
 if TYPE_CHECKING:
     from streamsvm.runs.calibrate import FoldFits
@@ -499,6 +496,8 @@ def set_up_group(
     shared = options if beside is None else share_memory(options, n_fits, choose_solver(options).process_bytes)
     fit = set_up(source, shared, keep_dual, n_fits)
     if start_from is not None:
+        from streamsvm.solvers.start_from import StartedFrom  # loads the solver that reads rows once
+
         fit = StartedFrom(fit, start_from, source)
     if eval_set is not None:
         problem = find_problem(options.task)
@@ -516,6 +515,9 @@ def _finish(training: Training, result: Result, keep_beside: KeepBeside | None, 
         result = keep_beside(run.path, result)
     packed = result.model.to_bytes()  # packed once, since the other files hold its SHA-256
     if keep_dual:
+        from streamsvm.solvers.keep_dual import read_dual_points  # loads compiled functions of all solvers
+        from streamsvm.verify.dual_file import write_dual_points
+
         write_dual_points(run.path, read_dual_points(training.state), result.model, training.source)
     write_result(run.path, packed, result.as_json())
     return result

@@ -21,7 +21,6 @@ from streamsvm.numeric.rows import I64, CsrRows, Matrix, Rows, compute_scores, m
 from streamsvm.options import TrainOptions, check_costs, check_numbers, count_resident
 from streamsvm.problems.problem import Problem
 from streamsvm.problems.registry import MULTI_LABEL, find_kinds, find_problem
-from streamsvm.solvers.keep_dual import KeepDual
 from streamsvm.solvers.many.classes import make_one_against_one, make_one_against_rest
 from streamsvm.solvers.many.transformed import OnTransformedRows
 from streamsvm.solvers.options import read_options
@@ -190,7 +189,11 @@ def _set_up(source: RowSource, options: TrainOptions, keep_dual: bool, n_fits: i
     def make(source: RowSource, options: TrainOptions) -> Solver:
         compile_all(record.compiled_for_set_up, source.is_sparse)
         solver = record.set_up(source, options, own)
-        return KeepDual(solver) if keep_dual else solver
+        if not keep_dual:
+            return solver
+        from streamsvm.solvers.keep_dual import KeepDual  # loads compiled functions of all solvers
+
+        return KeepDual(solver)
 
     if n_problems > 1 and "labels" not in record.losses:  # A "labels" solver solves all problems itself.
         if way == "ovo":

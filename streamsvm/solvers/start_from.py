@@ -10,12 +10,11 @@ import json
 from collections.abc import Mapping
 from dataclasses import replace
 from operator import attrgetter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from streamsvm.data.rows.source import RowSource
-from streamsvm.data.store.edits import Changes
 from streamsvm.kernels.kernel import type_of
 from streamsvm.kernels.stored_parts import read_array, read_count, read_floats, read_number, read_rows, require
 from streamsvm.models.model import LinearModel, Model, read_about
@@ -31,6 +30,9 @@ from streamsvm.solvers.one_read.state import GROUP_SHARE, OneRead
 from streamsvm.solvers.set_up import choose_solver, read_own_options, set_up
 from streamsvm.solvers.solver import Budget, Solver, Wrapper
 from streamsvm.system.errors import InputError, MemoryBudgetError
+
+if TYPE_CHECKING:
+    from streamsvm.data.store.edits import Changes
 
 FORMAT = 2  # Balls of format 1 have no count of additions.
 NEAR = ("numbers", "margins", "reach", "priority")

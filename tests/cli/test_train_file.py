@@ -96,7 +96,7 @@ def test_warm_up_compiles_everything(run: Run, monkeypatch: pytest.MonkeyPatch) 
     compiled: list[str] = []
     monkeypatch.setattr("streamsvm.data.sources.parsing.compile_parser", compiled.append)
     monkeypatch.setattr("streamsvm.solvers.set_up.compile_all", compiled.extend)
-    monkeypatch.setattr("streamsvm.models.score.compile_all_scores", lambda: compiled.append("scores"))
+    monkeypatch.setattr("streamsvm.models.score_rows.compile_all_scores", lambda: compiled.append("scores"))
     monkeypatch.setattr("streamsvm.numeric.stored_types.load_widening", compiled.append)
     ran = run("warm-up")
     wanted = {group for method in SOLVERS for group in method.groups}

@@ -10,6 +10,7 @@ from distributed import Client
 
 from streamsvm.data.rows.source import plan_groups
 from streamsvm.engines import open as opening
+from streamsvm.engines.cluster import open as opening_clusters
 from streamsvm.engines.cluster.engine import DistributedEngine
 from streamsvm.engines.cluster.task import load_nothing
 from streamsvm.engines.open import SLACK_BYTES, open_engine
@@ -100,8 +101,9 @@ def test_totals_are_handed_over_where_the_driver_has_room(
 def test_before_workers_start_the_larger_need_is_told(what: str, times: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether it is that of the driver, or of a worker, so that a budget is not refused a second time."""
     base = 200 << 20
-    monkeypatch.setattr(opening, "resident_bytes", lambda: base)
-    monkeypatch.setattr(opening, "start_workers", lambda *_: pytest.fail("workers were started"))
+    for module in (opening, opening_clusters):
+        monkeypatch.setattr(module, "resident_bytes", lambda: base)
+    monkeypatch.setattr(opening_clusters, "start_workers", lambda *_: pytest.fail("workers were started"))
     need = replace(MemoryNeed(0, 0, TOTALS_BYTES, 0), **{what: 2 << 30})
     limits, given = TrainOptions(memory_bytes=100 << 20), (lambda _: need, load_nothing)
     source = make_problem(1).in_memory()
@@ -110,5 +112,5 @@ def test_before_workers_start_the_larger_need_is_told(what: str, times: int, mon
     enough = told.value.needed_bytes
     assert times << 31 < enough < (times + 1) << 31
     planner = opening.Planner(source, lambda _: need, enough, "")
-    worker = planner.plan_worker(2, base + opening.UNKNOWN_BYTES, 1, "a worker")
+    worker = planner.plan_worker(2, base + opening_clusters.UNKNOWN_BYTES, 1, "a worker")
     assert worker.projected_bytes <= enough

@@ -318,5 +318,5 @@ def test_rows_in_memory_are_not_copied_whole(monkeypatch: pytest.MonkeyPatch) ->
     def refuse(*_: Any, **__: Any) -> NoReturn:
         pytest.fail("rows were written to disk")
 
-    monkeypatch.setattr("streamsvm.estimators.inputs.ingest", refuse)
+    monkeypatch.setattr("streamsvm.ingestion.readers.ingest", refuse)
     LinearSVC().fit(X, Y)

@@ -19,7 +19,7 @@ from streamsvm.data.store.dataset import Dataset
 from streamsvm.engines import open as opening
 from streamsvm.engines.local import ThreadedEngine
 from streamsvm.estimators import kernel as low_rank
-from streamsvm.runs import features
+from streamsvm.runs import features, on_the_fly
 from streamsvm.solvers.feature_map.setup import FeatureMapSolver
 from streamsvm.solvers.options import APPROXIMATIONS
 from streamsvm.system.errors import InputError, MemoryBudgetError
@@ -128,7 +128,7 @@ def test_ctrl_c_leaves_no_features(
 
     problem, settings = make_problem(7), {"gamma": 0.2, "solver": InteriorPoint(n_components=30)}
     with monkeypatch.context() as patch:
-        patch.setattr(low_rank if where == "train" else features, where, interrupt)
+        patch.setattr({"drive": on_the_fly, "train": low_rank}.get(where, features), where, interrupt)
         for checkpoint in (None, tmp_path / "run"):
             with pytest.raises(KeyboardInterrupt):
                 SVC(**settings, checkpoint=checkpoint).fit(problem.X, problem.y)  # type: ignore[arg-type]
@@ -177,7 +177,7 @@ def test_killed_and_fitted_again_is_the_same(tmp_path: Path, monkeypatch: pytest
         with monkeypatch.context() as patch:
             if place == "step":
                 assert len((run / "history.jsonl").read_text().splitlines()) >= 3
-                patch.setattr(features, "_finding", lambda *_, **__: pytest.fail("the map was made again"))
+                patch.setattr(features, "find_map", lambda *_, **__: pytest.fail("the map was made again"))
             resumed = SVC(**settings, checkpoint=run).fit(dataset)  # type: ignore[arg-type]
         assert resumed.result_.model_sha256 == whole.result_.model_sha256
         assert (resumed.n_passes_, resumed.n_iter_) == (whole.n_passes_, whole.n_iter_)

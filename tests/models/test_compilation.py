@@ -18,7 +18,7 @@ import pytest
 from streamsvm.data.sources.in_memory import ArrayDataset
 from streamsvm.kernels.feature_maps import Features, PolynomialMap, make_cholesky_map
 from streamsvm.kernels.kernel import Kernel
-from streamsvm.models import score
+from streamsvm.models import score_rows
 from streamsvm.models.evaluate import evaluate
 from streamsvm.models.model import KernelModel, LinearModel, Model, RankModel
 from streamsvm.numeric.rows import Matrix
@@ -78,13 +78,13 @@ def list_late(case: tuple[str, str]) -> list[str]:
     source = make_source(layout == "sparse")
     model = make_model(kind, source.take(np.arange(4)).X)
     loaded: list[str] = []
-    load = score.load_or_compile
+    load = score_rows.load_or_compile
 
     def load_and_list(*arguments: Any) -> None:
         load(*arguments)
         loaded.extend(list_kernels())
 
-    score.load_or_compile = load_and_list
+    score_rows.load_or_compile = load_and_list
     evaluate(model, source)
     return sorted(set(list_kernels()) - set(loaded))
 

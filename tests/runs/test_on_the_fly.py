@@ -23,7 +23,8 @@ from streamsvm.numeric.rows import CsrRows, to_dense
 from streamsvm.options import TrainOptions
 from streamsvm.plan import predict
 from streamsvm.plan.predict import plan_rows
-from streamsvm.runs.features import make_features, open_rows
+from streamsvm.runs.features import make_features
+from streamsvm.runs.on_the_fly import open_rows
 from streamsvm.runs.results import Result
 from streamsvm.runs.train import train
 from streamsvm.runs.tune import tune
@@ -331,7 +332,7 @@ from streamsvm.system.machine import parse_bytes, peak_bytes, reset_peak
 from streamsvm.solvers.set_up import FEATURE_MAPS, compile_all
 from streamsvm.options import TrainOptions
 from streamsvm.solvers.options import FeatureOptions
-from streamsvm.runs.features import open_rows
+from streamsvm.runs.on_the_fly import open_rows
 from streamsvm.runs.train import train
 
 path, acceleration = sys.argv[1:]

@@ -22,6 +22,7 @@ from streamsvm.data.open import open_dataset
 from streamsvm.data.remote import store
 from streamsvm.data.store.dataset import Dataset
 from streamsvm.engines import open as opening
+from streamsvm.engines.cluster import open as opening_clusters
 from streamsvm.engines.cluster import watch
 from streamsvm.engines.cluster.engine import DistributedEngine
 from streamsvm.engines.local import SerialEngine, ThreadedEngine
@@ -119,7 +120,9 @@ SILENT = r"^s3://bucket/\S+: the time limit has passed, and the object store doe
 def impatient(monkeypatch: pytest.MonkeyPatch, server: ObjectServer) -> None:
     """No chunk is kept in memory, and the time of a training is over once an answer of the store is held."""
     monkeypatch.setattr(opening, "ThreadedEngine", lambda *given: ThreadedEngine(*given[:2], 0))
-    monkeypatch.setattr(opening, "DistributedEngine", lambda *given: DistributedEngine(*given[:2], 0, *given[3:]))
+    monkeypatch.setattr(
+        opening_clusters, "DistributedEngine", lambda *given: DistributedEngine(*given[:2], 0, *given[3:])
+    )
     monkeypatch.setattr(store, "TOLD_SECONDS", 0.0)
     monkeypatch.setattr(watch, "LOOK_SECONDS", 0.2)
     monkeypatch.setattr(Training, "_seconds", lambda _: 1e9 if server.held.is_set() else 0.0)

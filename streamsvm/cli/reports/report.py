@@ -31,19 +31,26 @@ from streamsvm.system.files import hide_secrets, refuse_inputs, write_atomically
 Scores = dict[str, Any]
 
 
+UNITS = {"MB": 1e6, "GB": 1e9, "TB": 1e12}
+
+
 @dataclass(frozen=True)
 class Run:
-    """The files of a run. result: None until the run has ended. tuning: None unless `tune` wrote it."""
+    """The files of a run. result: None until the run has ended. tuning: None unless `tune` wrote it.
+
+    unit: the unit in which `column` returns bytes.
+    """
 
     name: str
     settings: dict[str, Any]
     history: list[dict[str, Any]]
     result: dict[str, Any] | None = None
     tuning: dict[str, Any] | None = None
+    unit: str = "MB"
 
     def column(self, name: str) -> list[float]:
-        """Return one figure for all steps, NaN where a step lacks it; bytes become MB."""
-        unit = 1e6 if name.endswith("_bytes") else 1.0
+        """Return one figure for all steps, NaN where a step lacks it."""
+        unit = UNITS[self.unit] if name.endswith("_bytes") else 1.0
         return [float("nan") if line.get(name) is None else line[name] / unit for line in self.history]
 
 
@@ -59,7 +66,8 @@ def read_run(folder: Path) -> Run:
     return Run(folder.resolve().name, settings, history, result, tuning)
 
 
-ONE_STEP = "The solver made one step, so there are no curves."
+ONE_STEP = "The solver made one step and proved nothing, so there are no curves."
+NOT_SET = "not set"
 NOT_ENDED = "the run has not ended; this page shows its progress so far"
 
 
@@ -103,11 +111,14 @@ def make_page(
     refresh_seconds: int | None = None,
 ) -> str:
     """Return the page about runs as HTML. models, measured: the models and their measures, by run."""
-    names, settings = [run.name for run in runs], [_show_settings(run) for run in runs]
+    runs = [replace(run, unit=_choose_unit(runs)) for run in runs]
+    names = [run.name for run in runs]
+    settings = [{name.replace("_", " "): say_value(value) for name, value in run.settings.items()} for run in runs]
     facts = [describe_result(run.result) if run.result else {"status": NOT_ENDED} for run in runs]
     progress = draw_progress(runs)
     sections = [Section("", tables=[_compare(names, facts)])]
-    sections.append(Section("Progress", () if progress else [ONE_STEP], progress))
+    heading = "Certificate" if all(len(run.history) == 1 for run in runs) else "Progress"
+    sections.append(Section(heading, () if progress else [ONE_STEP], progress))
     sections += [show_tuning(run.tuning) for run in runs if run.tuning]
     if measured:
         sections.append(show_evaluation(measured, data))
@@ -117,12 +128,18 @@ def make_page(
         section = show_weights(model)
         sections.append(replace(section, title=f"{section.title} ({name})") if len(runs) > 1 else section)
     sections.append(Section("Costs", charts=draw_costs(runs)))
-    shown = _compare(names, settings, "setting", "null")
+    shown = _compare(names, settings, "setting", NOT_SET)
     if len(runs) > 1:
         shown = replace(shown, rows=[row for row in shown.rows if len(set(row[1:])) > 1])
     title = "Settings" if len(runs) == 1 else "Settings that differ"
     sections.append(Section(title, tables=[shown] if shown.rows else []))
     return render_page(", ".join(names), sections, refresh_seconds)
+
+
+def _choose_unit(runs: Sequence[Run]) -> str:
+    """Return the unit of all bytes on the page, in which the largest number is at least 1 if it is at least 1 MB."""
+    figures = [line.get(name) or 0 for run in runs for line in run.history for name in ("read_bytes", "memory_bytes")]
+    return [name for name, size in UNITS.items() if name == "MB" or size <= max(figures, default=0)][-1]
 
 
 def _compare(names: Sequence[str], facts: Sequence[Mapping[str, str]], head: str = "", missing: str = "-") -> Table:
@@ -132,8 +149,17 @@ def _compare(names: Sequence[str], facts: Sequence[Mapping[str, str]], head: str
     return Table(rows, [head, *names] if len(names) > 1 else (), is_text=True)
 
 
-def _show_settings(run: Run) -> dict[str, str]:
-    return {name: value if isinstance(value, str) else json.dumps(value) for name, value in run.settings.items()}
+def say_value(value: object) -> str:
+    """Return a value of a setting in words: lists and mappings without brackets, numbers without superfluous zeros."""
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key} {say_value(each)}" for key, each in value.items())
+    if isinstance(value, list):
+        return ("; " if any(isinstance(each, Mapping) for each in value) else ", ").join(map(say_value, value))
+    if isinstance(value, float) and float(f"{value:g}") == value:
+        return f"{value:g}"
+    if value is None or isinstance(value, bool):
+        return {None: NOT_SET, True: "yes", False: "no"}[value]
+    return str(value)
 
 
 def describe_result(result: dict[str, Any]) -> dict[str, str]:
@@ -185,9 +211,19 @@ def draw_reliability(measured: Mapping[str, Scores]) -> list[Markup]:
         return []
     lines = []
     for name, curve in curves.items():
-        lines.append(Series(name, [part["predicted"] for part in curve], [part["true"] for part in curve]))
+        spread = [_bound_share(part["true"], part["rows"]) for part in curve]
+        predicted, true = ([part[each] for part in curve] for each in ("predicted", "true"))
+        lines.append(Series(name, predicted, true, spread=spread))
     lines.append(Series("true probabilities", [0.0, 1.0], [0.0, 1.0], dashed=True))
-    return [draw_chart("Reliability of the probabilities", Frame("predicted probability", "observed share"), lines)]
+    frame = Frame("predicted probability", "observed share (bars: 95% intervals)")
+    return [draw_chart("Reliability of the probabilities", frame, lines)]
+
+
+def _bound_share(share: float, rows: int) -> tuple[float, float]:
+    """Return Wilson's 95% interval of a share that was observed on some rows: the fewer rows, the wider it is."""
+    z, n = 1.96, rows + 1.96**2
+    middle, half = (rows * share + z**2 / 2) / n, z * math.sqrt(rows * share * (1 - share) + z**2 / 4) / n
+    return max(0.0, middle - half), min(1.0, middle + half)
 
 
 def _list_confusion(scores: Scores, own: str) -> list[Table]:
@@ -206,22 +242,23 @@ def _list_confusion(scores: Scores, own: str) -> list[Table]:
 
 # The x axes of the gap charts, and their columns in the history. Bytes are left out if all rows stay in memory, because
 # every step has then read the same amount.
-X_AXES = {"passes": "passes", "seconds": "seconds", "MB read": "read_bytes"}
+X_AXES = {"passes": "passes", "seconds": "seconds", "{} read": "read_bytes"}
 
 
 def draw_progress(runs: Sequence[Run]) -> list[Markup]:
     """Return SVG charts with a line for each run. The charts of the gap are left out if no solver proves a gap.
 
-    Runs of one step have no charts.
+    Runs of one step have a chart of their certificate each.
     """
     if all(len(run.history) == 1 for run in runs):
-        return []
+        return [_draw_certificate(run, len(runs) > 1) for run in runs if run.history[0].get("relative_gap") is not None]
     charts: list[Markup] = []
     if any(line.get("relative_gap") is not None for run in runs for line in run.history):
-        for unit, column in X_AXES.items():
+        for label, column in X_AXES.items():
             if column != "read_bytes" or any(len(set(run.column(column))) > 1 for run in runs):
+                frame = Frame(label.format(runs[0].unit), "relative gap", log=True)
                 lines = _draw_lines(runs, column, "relative_gap")
-                charts.append(draw_chart(f"Gap against {unit}", Frame(unit, "relative gap", log=True), lines))
+                charts.append(draw_chart(f"Gap against {frame.x_label}", frame, lines))
         P, D = (_draw_lines(runs, "passes", name, name.replace("_", " ")) for name in ("objective", "lower_bound"))
         bounds = [each for line, bound in zip(P, D, strict=True) for each in (line, replace(bound, dashed=True))]
         charts.append(draw_chart("Objective and lower bound", Frame("passes", "P and D", log=True), bounds))
@@ -234,6 +271,14 @@ def draw_progress(runs: Sequence[Run]) -> list[Markup]:
     return charts
 
 
+def _draw_certificate(run: Run, named: bool) -> Markup:
+    """Return bars of the gap that the only step of a run has proved, and of the gap that was allowed."""
+    line = run.history[-1]
+    title = (f"{run.name}: " if named else "") + f"P = {line['objective']:.8g}, D = {line['lower_bound']:.8g}"
+    gaps = {"proved: (P - D) / P": line["relative_gap"], "allowed: tol": run.settings.get("tol")}
+    return draw_bars(title, [(name, max(0.0, gap), f"{gap:.3g}") for name, gap in gaps.items() if gap is not None])
+
+
 def draw_costs(runs: Sequence[Run]) -> list[Markup]:
     """Return SVG charts of the time, the bytes read, and the memory with its projection."""
     charts = [_draw_time(run, len(runs) > 1) for run in runs if run.history and "solver_seconds" in run.history[-1]]
@@ -243,10 +288,11 @@ def draw_costs(runs: Sequence[Run]) -> list[Markup]:
     for run, line in zip(runs, _draw_lines(runs, "seconds", "memory_bytes", "measured"), strict=True):
         memory.append(line)
         if run.result and line.x:
-            ends, projected = [0.0, max(line.x)], [run.result["projected_memory_bytes"] / 1e6] * 2
+            ends, projected = [0.0, max(line.x)], [run.result["projected_memory_bytes"] / UNITS[run.unit]] * 2
             memory.append(Series(_name_line(run, runs, "projected"), ends, projected, dashed=True, color=line.color))
-    charts.append(draw_chart("Read from storage", Frame("seconds", "MB"), _draw_lines(runs, "seconds", "read_bytes")))
-    return [*charts, draw_chart("Resident memory of this process", Frame("seconds", "MB"), memory)]
+    frame, read = Frame("seconds", runs[0].unit), _draw_lines(runs, "seconds", "read_bytes")
+    charts.append(draw_chart("Read from storage", frame, read))
+    return [*charts, draw_chart("Resident memory of this process", frame, memory)]
 
 
 def _draw_lines(runs: Sequence[Run], x: str, y: str, what: str = "") -> list[Series]:

@@ -17,19 +17,19 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from streamsvm.data.remote import store as stores
-from streamsvm.data.remote.store import RemoteStore
-from streamsvm.system import deadline
 from streamsvm.system.errors import InputError, IntegrityError, ReadError
-from streamsvm.system.files import hide_secrets, is_remote
+from streamsvm.system.files import is_remote
+
+if TYPE_CHECKING:
+    from streamsvm.data.remote.objects import RemoteStore
 
 RANGE_BYTES = 2 << 20  # the maximum number of bytes per request
 RANGES_AHEAD = 8  # for one object: the maximum number of ranges that are requested but not used yet
@@ -283,63 +283,3 @@ def _ask_store(url: str) -> Any:
 def _as_os_error(error: InputError, url: str) -> OSError:
     """Return an OSError with the reason alone, because callers put the name of the file before it."""
     return OSError(errno.EIO, str(error).removeprefix(f"{url}: "))
-
-
-MOST_WHOLE_BYTES = 256 << 20  # larger files are sent in parts, for which stores support no conditions
-
-
-class RemoteFolder(RemoteStore):
-    """The objects of a writable folder in a store, with the versions that this process last fetched or put."""
-
-    def __init__(self, url: str) -> None:
-        if url.startswith("http"):
-            raise InputError(f"{hide_secrets(url)}: an http URL can be read only; write to s3://, gs:// or az://")
-        super().__init__(url, stores.connect(url))
-        self._e_tags: dict[str, str | None] = {}
-
-    def list_names(self) -> list[str]:
-        """Return the names of the objects."""
-
-        async def gather() -> list[str]:
-            return [key async for key in self.list()]
-
-        with stores.reading(self.url):
-            return stores.wait_for(stores.begin(gather()))
-
-    def fetch(self, name: str, to: Path) -> None:
-        """Copy an object to a local file."""
-        try:
-            self._e_tags[name] = copy_to(f"{self.url}/{name}", to)
-        except OSError as error:
-            raise ReadError(f"{self.url}/{name}: cannot be read: {error.strerror or error}") from error
-
-    def put(self, name: str, file: Path, only_if_known: bool = False) -> None:
-        """Replace an object by the content of a local file, in one step.
-
-        only_if_known: whether to replace the object only if its version is the one that this process last fetched or
-        put. If this process has not seen the object before, create it only if it does not exist. Otherwise raise
-        InputError.
-        """
-        from obstore.exceptions import AlreadyExistsError, PreconditionError
-
-        size, known = os.stat(file).st_size, self._e_tags.get(name)
-        mode: Any = None
-        if only_if_known and size <= MOST_WHOLE_BYTES:
-            mode = "create" if known is None else {"e_tag": known}
-        try:
-            with file.open("rb") as opened, deadline.held(None):  # so that no time limit cuts off the upload
-                parts = iter(partial(opened.read, PART_BYTES if mode is None else -1), b"")
-                sent = put_object(self.store, self.url, name, parts, size, mode)
-                self._e_tags[name] = stores.wait_for(stores.begin(sent))
-        except (AlreadyExistsError, PreconditionError, FileExistsError):
-            raise InputError(
-                f"{self.url}/{name}: another process has changed this object; let only one process write to it"
-            ) from None
-
-
-def find_folder(url: str) -> tuple[RemoteFolder, str]:
-    """Return the folder and the name of an object to be written. Raises InputError if the URL cannot be written."""
-    folder, _, name = url.rpartition("/")
-    if not name:
-        raise InputError(f"{hide_secrets(url)}: this URL names a folder, but a file is required; add its name")
-    return RemoteFolder(quote_folder(folder)), name

@@ -1,4 +1,4 @@
-"""Object stores: checks of their URLs, and a Zarr store that reads them through obstore.
+"""Object stores: checks of their URLs, connections through obstore, requests and their errors.
 
 Credentials and settings come from the environment, as obstore reads them. Messages give the URL of an object and the
 answer of the store, but not the body of the answer, because some stores quote credentials in it.
@@ -11,18 +11,14 @@ import logging
 import math
 import re
 import time
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future, wait
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager
 from datetime import timedelta
 from functools import lru_cache
 from threading import Thread, current_thread, main_thread
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
-
-from zarr.abc.store import ByteRequest
-from zarr.core.buffer import Buffer, BufferPrototype, default_buffer_prototype
-from zarr.storage import ObjectStore
 
 from streamsvm.system import deadline, interrupts
 from streamsvm.system.errors import InputError, ReadError, TimeLimitError, WriteError
@@ -31,6 +27,8 @@ from streamsvm.system.shared import made_once
 
 if TYPE_CHECKING:
     from obstore.store import RetryConfig
+
+    from streamsvm.data.remote.objects import RemoteStore
 
 Answer = TypeVar("Answer")
 POLL_SECONDS = 0.1  # a waiting thread checks at these intervals whether the work is to end
@@ -57,85 +55,14 @@ _WAITING: dict[object, tuple[str, float]] = {}  # the URL of each pending reques
 _REPORTED: dict[str, float] = {}  # when each bucket or host was last reported
 
 
-class RemoteStore(ObjectStore[Any]):
-    """The objects below a URL, as a Zarr store. Its errors name the URL of the object.
-
-    Zarr metadata are cached, since Zarr reads them several times when it opens an array.
-    """
-
-    def __init__(self, url: str, store: Any) -> None:
-        super().__init__(store, read_only=True)
-        self.url = url
-        self._metadata: dict[str, Buffer | None] = {}
-
-    def __str__(self) -> str:
-        return self.url
-
-    async def get(self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None) -> Buffer | None:
-        """Return an object, or None if it does not exist. Raises ReadError if the request fails."""
-        if key in self._metadata:
-            return self._metadata[key]
-        with reading(f"{self.url}/{key}"):
-            found = await _heed_limit(super().get(key, prototype, byte_range))
-        if key.rpartition("/")[2] in METADATA_FILES:
-            self._metadata[key] = found
-        return found
-
-    def ask_about(self, key: str) -> Any:
-        """Return the size and the e_tag of an object. Raises FileNotFoundError if it does not exist, or ReadError."""
-        import obstore
-
-        try:
-            with reading(f"{self.url}/{key}"):
-                return wait_for(begin(_call(obstore.head_async, self.store, key)))
-        except FileNotFoundError:
-            self.require_bucket(f"{self.url}/{key}")
-            raise
-
-    def require_bucket(self, place: str) -> None:
-        """Raise ReadError if the bucket does not exist. A store may answer as if only the object were missing."""
-        if not self.url.startswith("http"):
-            with suppress(FileNotFoundError), reading(place):
-                wait_for(begin(_call(anext, self.list(), None)))
-
-    def read(self, key: str) -> bytes | None:
-        """Return the current content of an object, or None if it does not exist."""
-        with reading(f"{self.url}/{key}"):
-            found = wait_for(begin(super().get(key, default_buffer_prototype())))
-        return None if found is None else found.to_bytes()
-
-    def remove(self, keys: Sequence[str]) -> None:
-        """Remove the objects with these keys, ignoring those that do not exist."""
-        import obstore
-
-        if keys:
-            with writing(self.url), deadline.held(None), suppress(FileNotFoundError):
-                wait_for(begin(_call(obstore.delete_async, self.store, keys)))
-
-    async def get_range(self, key: str, start: int, stop: int, e_tag: str | None = None) -> tuple[Any, int]:
-        """Return the bytes start:stop of an object, fewer if it is shorter, and the size of the object.
-
-        e_tag: the version to read. Raises FileNotFoundError if the object does not exist, and other errors of obstore.
-        """
-        import obstore
-        from obstore.exceptions import GenericError
-
-        options: Any = {"range": (start, stop), **({} if e_tag is None else {"if_match": e_tag})}
-        try:
-            answer = await obstore.get_async(self.store, key, options=options)
-            return await answer.bytes_async(), int(answer.meta["size"])
-        except GenericError as error:
-            if "416 Range Not Satisfiable" not in str(error):
-                raise
-        return b"", int((await obstore.head_async(self.store, key))["size"])  # the object ends before byte `start`
-
-
 def open_store(url: str) -> RemoteStore:
     """Return a new store of the objects below a URL, with no metadata cached.
 
     No request is sent yet. Raises InputError if the URL or the settings in the environment are invalid, or if obstore
     is not installed.
     """
+    from streamsvm.data.remote.objects import RemoteStore  # loads Zarr
+
     return RemoteStore(url, connect(url))
 
 
@@ -223,7 +150,7 @@ async def _find_cause(url: str) -> str:
     return "the store answers other requests"
 
 
-async def _call(function: Callable[..., Any], *arguments: Any) -> Any:
+async def call(function: Callable[..., Any], *arguments: Any) -> Any:
     """Await a function of obstore, which returns an awaitable that is not a coroutine."""
     return await function(*arguments)
 
@@ -251,7 +178,7 @@ def wait_for(future: Future[Answer]) -> Answer:
         future.cancel()
 
 
-async def _heed_limit(request: Coroutine[Any, Any, Answer]) -> Answer:
+async def heed_limit(request: Coroutine[Any, Any, Answer]) -> Answer:
     """Return the answer of a request that Zarr waits for. Raises TimeLimitError as `wait_for` does."""
     began, task = time.monotonic(), asyncio.ensure_future(request)
     try:

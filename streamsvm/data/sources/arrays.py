@@ -350,7 +350,10 @@ def _to_features(
 
 
 def _advise(values: Vector, names: tuple[str, ...]) -> str:
-    """Return the remedy for a frame with text or missing values. values: a piece of the frame. names: its columns."""
+    """Return the remedy for a frame with text or missing values.
+
+    values: a piece of the frame. names: the names of its columns.
+    """
     remedies = [{checks.find_feature_fault(value)[1] for value in column} for column in values.T]
     texts = [name for name, found in zip(names, remedies, strict=True) if checks.FOR_TEXT in found]
     gaps = [name for name, found in zip(names, remedies, strict=True) if checks.FOR_MISSING in found]

@@ -20,8 +20,6 @@ from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import dask
-
 from streamsvm.system import deadline, interrupts
 from streamsvm.system.errors import InputError, TimeLimitError
 
@@ -70,6 +68,8 @@ def _compute_in_one_graph(collections: Sequence[Any], first: int) -> Iterator[Ca
     The number of partitions that workers compute ahead exceeds the number of their threads by one.
     """
     parts = ([each.partitions[i] for each in collections] for i in range(first, count_partitions(collections[0])))
+    import dask
+
     client = find_client(collections)
     if client is None:
         yield from (partial(dask.compute, *some, scheduler="synchronous") for some in parts)
@@ -159,6 +159,8 @@ def find_client(values: Any) -> distributed.Client | None:
 
 def list_wishes() -> dict[str, Any]:
     """Return the resources and worker names that the enclosing `dask.annotate` block requires."""
+    import dask
+
     notes = dask.get_annotations()
     names = ("resources",) if notes.get("allow_other_workers") else ("resources", "workers")
     return {name: notes[name] for name in names if name in notes and not callable(notes[name])}

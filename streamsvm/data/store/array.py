@@ -20,7 +20,7 @@ import zarr
 from zarr.storage import LocalStore
 
 from streamsvm.data.remote.files import RANGE_BYTES, Range
-from streamsvm.data.remote.store import RemoteStore
+from streamsvm.data.remote.objects import RemoteStore
 from streamsvm.data.store import chunks
 from streamsvm.data.store.places import CachedPlace, ChunkPlace, DiskCache, LocalPlace, RemotePlace, check_index
 from streamsvm.data.store.zarr_arrays import check_chunks, list_codecs

@@ -28,7 +28,8 @@ from zarr.core.buffer import Buffer
 from zarr.core.sync import sync
 from zarr.storage import MemoryStore
 
-from streamsvm.data.remote.files import PART_BYTES, PARTS_IN_FLIGHT, RemoteFolder, find_folder, is_object, put_object
+from streamsvm.data.remote.files import PART_BYTES, PARTS_IN_FLIGHT, is_object, put_object
+from streamsvm.data.remote.objects import RemoteFolder, find_folder
 from streamsvm.data.remote.store import begin, connect, wait_for, writing
 from streamsvm.data.store.chunks import CRC_BYTES, Span
 from streamsvm.data.store.manifest import ATTRIBUTE

@@ -9,15 +9,18 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from streamsvm.data.rows.source import TILE_BYTES, TILE_ITEMS, count_tile_rows, cut_items, split
-from streamsvm.data.store.array import Array, StoredArray
 from streamsvm.data.store.chunks import ChunkFile
 from streamsvm.numeric.rows import F32, I64, CsrRows, Matrix, make_canonical_rows
 from streamsvm.numeric.stored_types import load_widening, widen
 from streamsvm.system.errors import InputError, IntegrityError
+
+if TYPE_CHECKING:
+    from streamsvm.data.store.array import Array, StoredArray
 
 VECTORS = {  # the vectors that a dataset may have in addition to the features, and their stored types
     "y": "int32",

@@ -23,18 +23,20 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 from weakref import finalize
 
 import numpy as np
 
 from streamsvm.data.remote.files import AHEAD_BYTES, ObjectFile, Range
-from streamsvm.data.remote.store import RemoteStore
 from streamsvm.data.store.chunks import Bytes, Shards, Span, StoredFile
 from streamsvm.system.errors import InputError, IntegrityError, WriteError
 from streamsvm.system.files import is_remote
 from streamsvm.system.machine import parse_bytes
 from streamsvm.system.shared import made_once
+
+if TYPE_CHECKING:
+    from streamsvm.data.remote.objects import RemoteStore
 
 T = TypeVar("T")
 MOST_ANNOUNCED = 8  # the largest number of chunks that a thread may announce before it opens them

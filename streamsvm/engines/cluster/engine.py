@@ -264,7 +264,7 @@ class PassOnWorkers:
         self._submit(new, 2 * sum(self.watch.threads.values()) - len(pending))
 
     def _join_here(self, more: Sequence[Subtree]) -> list[Subtree]:
-        """Join the subtrees already handed over, and `more`, into the fewest subtrees."""
+        """Join the subtrees already handed over, and those in `more`, into the fewest subtrees."""
         return join_subtrees([*self._handed, *more], len(self.groups), self._combine)
 
     def _join(self) -> list[Subtree]:

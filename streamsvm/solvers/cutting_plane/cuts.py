@@ -237,7 +237,10 @@ def drop_cuts(state: S) -> S:
 
 
 def count_pass(state: S, before: S, passes: int) -> S:
-    """Return the state with these passes counted, and `stuck` increased if they moved neither P nor D, else reset."""
+    """Return the state with `passes` more passes counted, and `stuck` updated.
+
+    `stuck` is increased if neither P nor D has moved since the state `before`; otherwise it is reset to 0.
+    """
     return replace(state, passes=before.passes + passes, stuck=0 if has_progressed(state, before) else before.stuck + 1)
 
 

@@ -268,7 +268,7 @@ def minimise_master(state: S, tol: float) -> S:
 
 
 def take_cuts(state: S, before: S, found: RowSums, most: int | None, tol: float, passes: int = 1) -> S:
-    """Return the state after a step: add the cuts that the passes found, solve the master problem, count the passes."""
+    """Return the state after a step: add the cuts `found` by the passes, solve the master problem, count the passes."""
     return count_pass(minimise_master(add_cuts(state, found, most), tol), before, passes)
 
 

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from streamsvm.data.rows.source import RowSource, plan_groups
-from streamsvm.ingestion.write import Shape
 from streamsvm.kernels import feature_maps, precomputed
 from streamsvm.kernels.kernel import Kernel, add_moments
 from streamsvm.numeric.rows import CsrRows, Matrix, Rows, take_rows
@@ -98,6 +97,8 @@ class FeatureMapSolver:
 
     def _count_task_bytes(self) -> int:
         """Return the working memory of a task: rows being mapped, and a chunk of features to write."""
+        from streamsvm.ingestion.write import Shape  # loads Zarr
+
         source, width = self.source, self.parameters.n_pivots  # an upper limit: there are fewer eigenvectors
         if not self._has_kernel:
             width = feature_maps.PolynomialMap(source.n_features).n_features

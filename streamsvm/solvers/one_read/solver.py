@@ -95,7 +95,7 @@ def prove(
 
 
 def note_proof(state: State, before: State) -> State:
-    """Return the state with its multipliers as the proof if they have raised the lower bound."""
+    """Return the state with its multipliers as the proof, if they have raised the lower bound since `before`."""
     return replace(state, proof=state.z) if state.lower_bound > before.lower_bound else state
 
 

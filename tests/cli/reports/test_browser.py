@@ -34,6 +34,7 @@ const texts = [...document.querySelectorAll("svg .title")].map(one => one.getBou
 parent.document.documentElement.setAttribute("data-seen", JSON.stringify({
   window: innerWidth, page: root.scrollWidth, chart: chart.width,
   paper: getComputedStyle(document.body).backgroundColor, ink: getComputedStyle(document.body).color,
+  hidden: [...document.querySelectorAll(".scroll:has(.numbers)")].map(box => box.scrollWidth - box.clientWidth),
   title: Math.max(...texts.map(box => box.right)), letter: texts[0].height,
 }));
 </script>"""
@@ -100,6 +101,12 @@ def test_a_page_is_as_wide_as_its_window(tmp_path: Path, width: int) -> None:
     assert seen["title"] <= width
     assert 300 < seen["chart"] < 700
     assert seen["letter"] >= 10, "letters are too small to read"
+
+
+def test_tables_of_classes_fit_a_phone(tmp_path: Path) -> None:
+    assert look_at(make_example(), tmp_path, 420)["hidden"][-2:] == [0, 0], (
+        "the measures of classes, and their confusion"
+    )
 
 
 def test_dark_and_light(tmp_path: Path) -> None:

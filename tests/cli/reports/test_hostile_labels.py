@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 from html import unescape
 from pathlib import Path
 
@@ -164,4 +163,4 @@ def test_a_page_is_told_texts_and_not_tags() -> None:
     assert "<script" not in body
     assert "<img" not in body
     assert "<b>" not in body
-    assert json.dumps({"<img src=x>": 2.0}) in unescape(body)
+    assert "<img src=x> 2" in unescape(body)

@@ -13,7 +13,7 @@ import pytest
 
 import streamsvm
 from streamsvm.cli.main import main
-from streamsvm.cli.reports.report import Run, make_page, write_report
+from streamsvm.cli.reports.report import Run, draw_reliability, make_page, write_report
 from streamsvm.models.evaluate import evaluate
 from streamsvm.models.model import LinearModel, load
 from tests.cli.reports.structure import check_page
@@ -100,10 +100,38 @@ def test_a_page_that_cannot_be_written(run: Path, tmp_path: Path, capsys: pytest
     assert "page.html: cannot be written" in capsys.readouterr().err
 
 
-def test_one_step_is_no_curve() -> None:
-    page = make_page([Run("run", {}, HISTORY[:1])])
-    assert "made one step, so there are no curves" in page
+def test_one_step_is_no_curve_but_a_certificate() -> None:
+    """Its bars are as long as the gap that was proved, and as the gap that was allowed."""
+    page = make_page([Run("run", {"tol": 1.5}, HISTORY[:1])])
+    (bars,) = read_svg(page)
+    assert bars.get("aria-label") == "P = 20, D = 5"
+    proved, allowed = (float(str(bar.get("width"))) for bar in bars.iter("rect"))
+    assert allowed == 2 * proved > 0
+    assert "Certificate" in page
+
+
+def test_one_step_that_proves_nothing() -> None:
+    page = make_page([Run("run", {}, [{**HISTORY[0], "lower_bound": None, "relative_gap": None}])])
+    assert "made one step and proved nothing" in page
     assert not read_svg(page)
+
+
+@pytest.mark.parametrize(("largest", "unit"), [(4 * 10**5, "MB"), (3 * 10**11, "GB"), (2 * 10**12, "TB")])
+def test_bytes_have_a_unit_that_suits_them(largest: int, unit: str) -> None:
+    history = [{**line, "read_bytes": largest // 2 * (k + 1), "memory_bytes": 10**5} for k, line in enumerate(HISTORY)]
+    charts = {svg.get("aria-label"): svg for svg in read_svg(make_page([Run("run", {}, history)]))}
+    for title, labels in ((f"Gap against {unit} read", 1), ("Read from storage", 1)):
+        assert [text.text for text in charts[title].iter("text")].count(
+            f"{unit} read" if "Gap" in title else unit
+        ) == labels
+
+
+def test_few_rows_prove_little_of_a_probability() -> None:
+    """Wilson's interval of 1 of 1 rows begins at 0.21; that of 500 of 1,000 rows is 0.469 to 0.531."""
+    curve = [{"rows": 1000, "predicted": 0.5, "true": 0.5}, {"rows": 1, "predicted": 0.9, "true": 1.0}]
+    (chart,) = draw_reliability({"run": {"reliability": curve}})
+    assert "0.469069 to 0.530931" in chart
+    assert "0.206543 to 1)" in chart
 
 
 def test_without_a_lower_bound_there_is_no_gap() -> None:
@@ -140,7 +168,21 @@ def test_several_runs_on_one_page(run: Path, tmp_path: Path, capsys: pytest.Capt
     assert [part.get("class") for part in gap.iter("g") if part.get("class")] == ["c0", "c1"]
     assert ["", "run", "other"] in parsed.cells
     assert ["solver", "cutting-plane", "newton"] in parsed.cells
-    assert any(cells[0] == "class_costs" and cells[1:] == ["[1.0, 1.0]", "[5.0, 5.0]"] for cells in parsed.cells)
+    assert ["class costs", "1, 1", "5, 5"] in parsed.cells
+    assert ["loss", "not set", "logistic"] in parsed.cells
+
+
+def test_settings_are_words() -> None:
+    settings = {
+        "a_b": [True, None],
+        "c": {"x": 0.1, "y": 1e-5},
+        "d": [{"k": "v"}, {"k": "w"}],
+        "e": 0.123456789,
+        "f": 1,
+    }
+    parsed = check_page(make_page([Run("run", settings, HISTORY)]))
+    words = [["a b", "yes, not set"], ["c", "x 0.1, y 1e-05"], ["d", "k v; k w"], ["e", "0.123456789"], ["f", "1"]]
+    assert all(row in parsed.cells for row in words)
 
 
 def test_runs_of_one_name_are_told_apart(run: Path, tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ import pytest
 from streamsvm.cli.info import verify
 from streamsvm.data.open import open_dataset
 from streamsvm.data.remote import files, store
-from streamsvm.data.remote.files import RemoteFolder
+from streamsvm.data.remote.objects import RemoteFolder
 from streamsvm.data.store.dataset import Dataset
 from streamsvm.engines.local import SerialEngine
 from streamsvm.engines.tasks import ChunkCache, _read_tiles

@@ -15,7 +15,7 @@ from pyarrow import dataset as arrow_dataset
 from pyarrow import orc
 
 import streamsvm
-from streamsvm.data.remote.files import RemoteFolder
+from streamsvm.data.remote.objects import RemoteFolder
 from streamsvm.data.store.dataset import Dataset
 from streamsvm.data.tables.columns import Columns, find_folders, read_folders
 from streamsvm.ingestion.ingest import IngestOptions
