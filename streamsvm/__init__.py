@@ -14,13 +14,30 @@ if TYPE_CHECKING:
     from streamsvm.estimators.tuning import tune
     from streamsvm.ingestion.edit import delete_rows as delete
     from streamsvm.ingestion.readers import ingest
+    from streamsvm.solvers.options import (
+        IRWLS,
+        SMO,
+        BudgetedSGD,
+        CuttingPlane,
+        Eigenmap,
+        IncompleteCholesky,
+        InteriorPoint,
+        Newton,
+        Nystroem,
+        PolynomialMap,
+    )
 
 __version__ = "0.2.0"
 __all__ = ["LinearOneClassSVM", "LinearSVC", "LinearSVR", "LogisticRegression", "RankSVM"]
 __all__ += ["SVC", "SVR", "BudgetedSVC", "BudgetedSVR", "NuSVC", "NuSVR", "OneClassSVM"]
+__all__ += ["IRWLS", "SMO", "BudgetedSGD", "CuttingPlane", "InteriorPoint", "Newton"]  # solvers
+__all__ += ["Eigenmap", "IncompleteCholesky", "Nystroem", "PolynomialMap"]  # feature maps
 __all__ += ["__version__", "delete", "ingest", "load", "open", "to_sklearn", "tune"]
 
+_OPTIONS = ["BudgetedSGD", "CuttingPlane", "IRWLS", "InteriorPoint", "Newton", "SMO"]
+_OPTIONS += ["Eigenmap", "IncompleteCholesky", "Nystroem", "PolynomialMap"]
 _PLACES = {  # names that streamsvm.estimators does not export
+    **{name: ("streamsvm.solvers.options", name) for name in _OPTIONS},
     "open": ("streamsvm.data.open", "open_dataset"),
     "delete": ("streamsvm.ingestion.edit", "delete_rows"),
     "ingest": ("streamsvm.ingestion.readers", "ingest"),

@@ -20,6 +20,9 @@ from streamsvm.system.errors import InputError, list_few, require_known, say_cou
 
 LARGEST_DEGREE = 10**6  # with a higher degree, almost all powers are 0, 1 or infinite
 LEAST_COST = 1e-290  # The product of this cost and a rounding error is still a normal float64.
+# C=inf allows no errors. It is trained with this cost: multipliers below this cost are optimal for any larger cost, so
+# the lower bound holds for C=inf as well, and P - D bounds the remaining errors times the cost.
+INFINITE_COST = 1e10
 LARGEST_COST = 1e100  # The product of the square of this sum and a feature of 1e38 is finite in float64.
 
 BUDGET_SHARE = 4  # Resident rows get a quarter of the spare memory, and kernel columns another quarter.

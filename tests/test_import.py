@@ -99,8 +99,9 @@ def test_public_names_are_there_and_no_others() -> None:
         "try: s.nothing\nexcept AttributeError as error: print(error)",
     )
     assert shown.splitlines() == [
-        "BudgetedSVC BudgetedSVR LinearOneClassSVM LinearSVC LinearSVR LogisticRegression NuSVC NuSVR OneClassSVM "
-        "RankSVM SVC SVR __version__ delete ingest load open to_sklearn tune",
-        " ".join(["True"] * 19),
+        "BudgetedSGD BudgetedSVC BudgetedSVR CuttingPlane Eigenmap IRWLS IncompleteCholesky InteriorPoint "
+        "LinearOneClassSVM LinearSVC LinearSVR LogisticRegression Newton NuSVC NuSVR Nystroem OneClassSVM "
+        "PolynomialMap RankSVM SMO SVC SVR __version__ delete ingest load open to_sklearn tune",
+        " ".join(["True"] * 29),
         "module 'streamsvm' has no attribute 'nothing'",
     ]

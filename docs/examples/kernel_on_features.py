@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sklearn.datasets import load_digits
 
-from streamsvm import SVC, LinearSVC
+from streamsvm import SVC, InteriorPoint, LinearSVC
 
 X, digit = load_digits(return_X_y=True)  # 1,797 pictures of 8 x 8 pixels
 X, is_eight = X / 16, digit == 8
@@ -17,7 +17,7 @@ exact = SVC(C=10.0, gamma=0.1).fit(X[train], is_eight[train])
 print(f"Gaussian kernel, exact: {exact.score(X[test], is_eight[test]):.1%}, passes: {exact.n_passes_}")
 
 for rank in (20, 100, 300):
-    mapped = SVC(C=10.0, gamma=0.1, solver="interior-point", approximation="cholesky", rank=rank)
+    mapped = SVC(C=10.0, gamma=0.1, solver=InteriorPoint(approximation="cholesky", n_components=rank))
     mapped.fit(X[train], is_eight[train])
     assert mapped.status_ == "converged"
     print(

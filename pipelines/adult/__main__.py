@@ -16,6 +16,7 @@ import streamsvm
 from pipelines.data import LIBSVM_PAGE, DataFolder
 from pipelines.report import Report
 from pipelines.story import add_data_argument, add_work_argument, open_work, run_story
+from streamsvm import CuttingPlane
 from streamsvm.data.store.dataset import Dataset
 from streamsvm.estimators import LinearSVC
 
@@ -58,7 +59,7 @@ def compare(options: argparse.Namespace) -> int:
 
 def train(name: str, C: float, data: Dataset, test: Dataset, report: Report) -> bool:
     """Train, write a row of the table, and return whether the training reached the published figures."""
-    model = LinearSVC(C=C, acceleration=ACCELERATIONS[name], max_passes=MOST_PASSES).fit(data)
+    model = LinearSVC(C=C, max_passes=MOST_PASSES, solver=CuttingPlane(acceleration=ACCELERATIONS[name])).fit(data)
     accuracy = 100 * model.score(test)
     objective, gap = f"{model.objective_:.3f}", f"{model.gap_:.2e}"
     report.add_row(name, model.status_, str(model.n_passes_), objective, gap, f"{accuracy:.2f}%")

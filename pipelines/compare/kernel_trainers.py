@@ -31,14 +31,14 @@ def fit_smo(task: Task) -> Model:
     from streamsvm import SVC
 
     assert task.problem.gamma is not None
-    return fit_ours(task, SVC(task.problem.C, gamma=task.problem.gamma, tol=float(task.rung), n_jobs=2))
+    return fit_ours(task, SVC(C=task.problem.C, gamma=task.problem.gamma, tol=float(task.rung), n_jobs=2))
 
 
 def fit_irwls(task: Task) -> Model:
     from streamsvm import SVC
 
     assert task.problem.gamma is not None
-    model = SVC(task.problem.C, gamma=task.problem.gamma, solver="irwls", tol=float(task.rung), n_jobs=2)
+    model = SVC(C=task.problem.C, gamma=task.problem.gamma, solver="irwls", tol=float(task.rung), n_jobs=2)
     return fit_ours(task, model)
 
 
@@ -48,7 +48,7 @@ def fit_budgeted(task: Task) -> Model:
 
     assert task.problem.gamma is not None
     model = BudgetedSVC(
-        task.problem.C, gamma=task.problem.gamma, budget=int(task.rung), epochs=2, fit_intercept=True, n_jobs=2
+        C=task.problem.C, gamma=task.problem.gamma, budget=int(task.rung), epochs=2, fit_intercept=True, n_jobs=2
     )
     return fit_ours(task, model)
 

@@ -17,10 +17,12 @@ from scipy.sparse import csr_array, csr_matrix, hstack
 from pipelines.compare.child import Task
 from pipelines.compare.problems import Matrix
 from pipelines.limits import RESERVED_BYTES
+from streamsvm import CuttingPlane
 
 CHUNK_ROWS = 1 << 16
 FEW_ROWS = 500
 MOST_ITERATIONS = 10**6
+LINE_SEARCH = CuttingPlane(acceleration="line-search")
 Model = dict[str, Any]
 
 
@@ -29,7 +31,7 @@ def fit_streamsvm(task: Task, **settings: Any) -> Model:
     from streamsvm import LinearSVC
 
     memory = None if task.problem.memory is None else task.problem.memory - RESERVED_BYTES
-    model = LinearSVC(task.problem.C, **{"tol": float(task.rung), "memory": memory, "n_jobs": 2, **settings})
+    model = LinearSVC(C=task.problem.C, **{"tol": float(task.rung), "memory": memory, "n_jobs": 2, **settings})
     X, y = task.read_chunk(0, FEW_ROWS) if task.on_disk else task.read()
     model.fit(X[:FEW_ROWS], y[:FEW_ROWS])
     with task.timing("fit"):
@@ -48,11 +50,11 @@ def fit_default(task: Task) -> Model:
 
 
 def fit_line_search(task: Task) -> Model:
-    return fit_streamsvm(task, acceleration="line-search")
+    return fit_streamsvm(task, solver=LINE_SEARCH)
 
 
 def fit_reference(task: Task) -> Model:
-    return fit_streamsvm(task, acceleration="line-search", memory=None)
+    return fit_streamsvm(task, solver=LINE_SEARCH, memory=None)
 
 
 def fit_interior_point(task: Task) -> Model:

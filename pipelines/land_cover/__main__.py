@@ -80,12 +80,12 @@ def compare(data: DataFolder, n_rows: int, seed: int) -> int:
 def list_models(seed: int) -> dict[str, Callable[[], Any]]:
     """Return the functions that make the models, by name."""
     ours: dict[str, Any] = {"C": COST, "loss": "squared_hinge", "tol": TOLERANCE, "random_state": seed}
-    features: dict[str, Any] = {"feature_map": "nystrom", "rank": RANK, "kernel": "rbf", "gamma": GAMMA}
+    features = streamsvm.Nystroem(kernel="rbf", gamma=GAMMA, n_components=RANK)
     nystrom = Nystroem(gamma=GAMMA, n_components=RANK, random_state=seed)
     return {
         f"streamsvm, {LINEAR}": lambda: streamsvm.LinearSVC(**ours),
         f"scikit-learn, {LINEAR}": lambda: LinearSVC(C=COST, random_state=seed),
-        f"streamsvm, {KERNEL}": lambda: streamsvm.LinearSVC(**ours, **features),
+        f"streamsvm, {KERNEL}": lambda: streamsvm.LinearSVC(**ours, feature_map=features),
         f"scikit-learn, {KERNEL}": lambda: make_pipeline(nystrom, LinearSVC(C=COST, random_state=seed)),
         "scikit-learn, random forest": lambda: RandomForestClassifier(random_state=seed),
     }

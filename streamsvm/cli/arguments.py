@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import argparse
 import re
-import textwrap
 from pathlib import Path
 
 import streamsvm
@@ -13,7 +11,6 @@ from streamsvm.cli import shared_arguments as shared
 from streamsvm.cli.parser import Arguments, Parser, option, positional, switch
 from streamsvm.data.sources.formats import FORMATS
 from streamsvm.models.exports.formats import FORMATS as EXPORTS
-from streamsvm.problems.registry import name_losses
 from streamsvm.solvers.options import MAPS
 from streamsvm.system.files import to_local_path
 from streamsvm.system.machine import parse_bytes
@@ -153,6 +150,16 @@ class Features(shared.Kernel, shared.Engine, shared.Opening, shared.Json):
     ----------
     data : DATA.zarr
     destination : DEST.zarr
+    chunk_bytes : SIZE
+        size of a chunk (default: 64MB, less for small data)
+    resume
+        resume after the last finished pass that computes the map; the results of these passes are in
+        .DEST.zarr.passes.npz. The pass that writes the features starts again, and with nystrom everything starts again
+    overwrite
+        replace an existing dataset, once the new one is complete
+
+    What to learn
+    -------------
     map
         polynomial: of second order; the others approximate a kernel (default: cholesky)
     rank : N
@@ -161,13 +168,6 @@ class Features(shared.Kernel, shared.Engine, shared.Opening, shared.Json):
         scale of the kernels rbf, poly and sigmoid; the linear kernel has none (default: scale)
     seed : N
         seed of the random numbers (default: 0)
-    chunk_bytes : SIZE
-        size of a chunk (default: 64MB, less for small data)
-    resume
-        resume after the last finished pass that computes the map; the results of these passes are in
-        .DEST.zarr.passes.npz. The pass that writes the features starts again, and with nystrom everything starts again
-    overwrite
-        replace an existing dataset, once the new one is complete
     """
 
     data = positional()
@@ -185,15 +185,22 @@ class Train(shared.Settings):
 
     Parameters
     ----------
-    out : RUN
-        folder of the run: settings, history, checkpoint, model
     plan
         do not train, but report the expected cost: bytes, seconds and memory of a pass, and the number of passes; reads
         a few chunks and writes no files, so --out is not needed (and not read)
-    C : C
-        cost of a row, as in LIBSVM and scikit-learn (default: 1)
-    gamma : scale|auto|VALUE
-        scale of the kernels rbf, poly and sigmoid; the linear kernel has none (default: scale)
+
+    Files
+    -----
+    eval : DATA.zarr
+        measure the model on the rows of another dataset after each step; the measures are in the history, and need no
+        read of the training rows
+
+    Rarely
+    ------
+    patience : STEPS
+        stop with the status early_stop after this many steps in which the measure of --eval has not risen
+    live : PORT
+        serve the page of `report` on http://127.0.0.1:PORT/ while the training runs; 0: any free port
     keep_dual
         keep the dual point that proves the lower bound in RUN/dual.npz, for `verify --dual`; for classes with the hinge
         loss, and for rankings
@@ -204,20 +211,10 @@ class Train(shared.Settings):
     keep_ball
         summarise all rows around the optimum in RUN/ball.npz, for --start-from after rows are appended or deleted;
         takes one more read, or two if the rows are not shuffled, and as much disk as the resident rows
-    eval : DATA.zarr
-        measure the model on the rows of another dataset after each step; the measures are in the history, and need no
-        read of the training rows
-    patience : STEPS
-        stop with the status early_stop after this many steps in which the measure of --eval has not risen
-    live : PORT
-        serve the page of `report` on http://127.0.0.1:PORT/ while the training runs; 0: any free port
     """
 
     module = "train"
-    out = option(settings.read_place)
     plan = keep_dual = keep_ball = switch()
-    C = option(float, default=1.0)
-    gamma = option(settings.read_gamma)
     start_from = option(to_local_path)
     eval = option()
     patience = option(settings.read_count)
@@ -230,10 +227,8 @@ class Tune(shared.Settings):
     All fits of the grid and the folds share every read of the data; the best setting is trained on all rows. The
     options are those of `train`; each of --loss, --epsilon, --nu and --class-weight takes several values.
 
-    Parameters
-    ----------
-    out : RUN
-        folder of the best setting's run, with tuning.json and tuning.html
+    What to learn
+    -------------
     C : C,C,..
         costs of a row to try; not for tasks in which nu takes the place of C
     gamma : scale|auto|GAMMA,..
@@ -252,6 +247,11 @@ class Tune(shared.Settings):
         column of obs in an AnnData file with groups of rows to hold out together; datasets store their own groups
     forward
         split the groups in their order, and hold out only rows that come after those a fit is trained on
+
+    Files
+    -----
+    out : RUN
+        folder of the best setting's run, with tuning.json and tuning.html
     resume
         resume from the last checkpoint of every fit, in RUN/grid; this folder may be removed when the grid is finished
     """
@@ -260,11 +260,7 @@ class Tune(shared.Settings):
     out = option(to_local_path, required=True)
     C = option(settings.read_numbers, default=())
     gamma = option(settings.read_gammas, default=())
-    loss = option(
-        settings.read_losses,
-        help=f"{', '.join(name_losses())}: losses of a row; squared_hinge and logistic are smooth (default: the task's "
-        "first loss: hinge)",
-    )
+    loss = option(settings.read_losses, help=shared.Settings.loss.about["help"])
     epsilon = nu = option(settings.read_numbers)
     class_weight = option(settings.read_class_weight, action="append")
     folds = option(settings.read_count, default=5)
@@ -437,12 +433,11 @@ def make_parser() -> Parser:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, arguments in COMMANDS.items():
         summary, _, description = arguments._summary.partition("\n")
-        description = textwrap.fill(" ".join(description.split()), shared.WIDTH)
         summary = f"{summary[:1].lower()}{summary[1:].removesuffix('.')}"
-        command = commands.add_parser(name, help=summary, description=description)
+        command = commands.add_parser(name, help=summary, description=" ".join(description.split()))
         command.add(arguments)
         if issubclass(arguments, shared.Settings):
-            command.formatter_class = argparse.RawDescriptionHelpFormatter
-            command.describe = shared.describe_solvers
+            command.usage = "%(prog)s DATA.zarr --out RUN [options]"
+            command.epilog = "further options: --help-all; the options of a solver: --help-solver NAME"
     parser.commands = commands.choices
     return parser

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -41,31 +42,38 @@ def positional(read: Callable[[str], Any] | None = None, **about: Any) -> Argume
     return Argument(None, option(read, **about).about)
 
 
+RARELY = "Rarely"  # the section of arguments that only --help-all shows
+
+
 class Arguments(Documented):
     """The base class of groups of arguments. A command has the arguments of its class and of the bases.
 
-    The first line of a class's docstring is the help of the command, the paragraphs below it are the description, and
-    the section "Parameters" has an entry `name : VALUE` for each argument. `needs` names a group of `one_of`; one of
-    its arguments must be given. Arguments may share a declaration: `a = b = option()`. `module` is the module of this
-    package with the function that runs the command.
+    The first line of a class's docstring is the help of the command, and the paragraphs below it are the description.
+    The sections have an entry `name : VALUE` for each argument; the help shows the arguments of a section under its
+    title, and those of "Parameters" as options. `needs` names a group of `one_of`; one of its arguments must be given.
+    Arguments may share a declaration: `a = b = option()`. `module` is the module of this package with the function that
+    runs the command.
     """
 
     needs: ClassVar[str] = ""
     module: ClassVar[str] = "commands"
 
+    _sections = ("Parameters", "What to learn", "Limits", "Machines", "Files", RARELY)
+
     @classmethod
-    def list_arguments(cls) -> Iterator[tuple[str, Argument, Entry]]:
-        """Yield the name, the declaration and the documentation of each argument.
+    def list_arguments(cls) -> Iterator[tuple[str, Argument, Entry, str]]:
+        """Yield the name, the declaration, the documentation and the section of each argument.
 
         Positional arguments come first: those that the bases declare, then those that the class declares. Options
-        follow in the order of their documentation: first the options of the class, then the options of its bases.
+        follow by section, in the order of their documentation: those of the class before those of its bases.
         """
-        declared, entries = dict[str, Argument](), cls._list_entries("Parameters")
+        declared = dict[str, Argument]()
         for base in reversed(cls.__mro__):
             declared |= {name: value for name, value in vars(base).items() if isinstance(value, Argument)}
+        entries = {name: (entry, title) for title in cls._sections for name, entry in cls._list_entries(title).items()}
         first = [name for name, argument in declared.items() if argument.flags is None]
         for name in dict.fromkeys([*first, *(entries or declared)]):  # python -OO removes docstrings
-            yield name, declared[name], entries.get(name, Entry("", ""))
+            yield name, declared[name], *entries.get(name, (Entry("", ""), "Parameters"))
 
 
 def _make_reader(read: Callable[[str], Any]) -> Callable[[str], Any]:
@@ -81,31 +89,54 @@ def _make_reader(read: Callable[[str], Any]) -> Callable[[str], Any]:
     return reader
 
 
+class Printing(argparse.Action):
+    """An option that prints a text and ends the process. const: returns the text from the parser and the value."""
+
+    def __call__(self, parser: Any, namespace: Any, value: Any, flag: str | None = None) -> None:  # noqa: ARG002
+        """Print the text, and end the process."""
+        parser._print_message(self.const(parser, value), sys.stdout)
+        parser.exit()
+
+
 class Parser(argparse.ArgumentParser):
     """A parser whose error messages omit the usage, which would fill a screen for commands with many options.
 
-    commands: the parsers of the commands by name, if this is the parser of the whole command line. describe: returns
-    the end of the help; it is called only when the help is printed.
+    commands: the parsers of the commands by name, if this is the parser of the whole command line. rare: the arguments
+    that the help leaves out.
     """
 
     commands: Mapping[str, Parser] = {}
-    describe: Callable[[], str] | None = None
+    rare: Any = None
 
     def add(self, arguments: type[Arguments]) -> None:
         """Add the arguments that a class declares."""
-        groups: dict[str, Any] = {"": self}
-        for name, declared, entry in arguments.list_arguments():
+        sections: dict[str, Any] = {"Parameters": self}
+        groups: dict[str, Any] = {}
+        for name, declared, entry, title in arguments.list_arguments():
             about = {"help": " ".join(entry.text.split()) or None, "dest": name, **declared.about}
             if entry.kind:
                 about["metavar"] = entry.kind
-            if declared.one_of not in groups:
-                groups[declared.one_of] = self.add_mutually_exclusive_group(required=declared.one_of == arguments.needs)
+            if title not in sections:
+                sections[title] = self.add_argument_group(title.lower())
+            place = self if declared.flags is None else sections[title]
+            if declared.one_of and declared.one_of not in groups:
+                needed = declared.one_of == arguments.needs
+                groups[declared.one_of] = place.add_mutually_exclusive_group(required=needed)
             flags = () if declared.flags is None else declared.flags or (f"--{name.replace('_', '-')}",)
-            groups[declared.one_of].add_argument(*flags, **about)
+            groups.get(declared.one_of, place).add_argument(*flags, **about)
+        self.rare = sections.get(RARELY)
 
     def format_help(self) -> str:
-        """Return the help, followed by the text of `describe`."""
-        self.epilog = self.describe() if self.describe else None
+        """Return the help without the rare arguments."""
+        all_groups = self._action_groups
+        self._action_groups = [group for group in all_groups if group is not self.rare]
+        try:
+            return super().format_help()
+        finally:
+            self._action_groups = all_groups
+
+    def format_all(self, _: object = None) -> str:
+        """Return the help with all arguments."""
         return super().format_help()
 
     def error(self, message: str) -> NoReturn:

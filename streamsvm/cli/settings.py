@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from streamsvm.kernels.names import PARAMETERS
-from streamsvm.problems.registry import PROBLEMS, name_losses, settle_multi_class
+from streamsvm.problems.registry import PROBLEMS, name_losses, name_task, settle_multi_class
 from streamsvm.solvers.options import READS, FeatureOptions, refuse_unread
 from streamsvm.solvers.registry import SOLVERS, SolverRecord, find_solver, name_solvers
 from streamsvm.system.errors import InputError
@@ -165,7 +165,7 @@ def refuse_for_training(options: argparse.Namespace, method: SolverRecord, kerne
     else:
         _refuse_unread(options, "--map", options.map, MAP_READS)
     _refuse_unread(options, "--kernel", kernel, PARAMETERS)
-    chosen = method.name if options.task == next(iter(PROBLEMS)) else f"{method.name} and --task {options.task}"
+    chosen = method.name if options.task == next(iter(PROBLEMS)) else f"{method.name} and {name_task(options.task)}"
     _refuse_unread(options, "--solver", chosen, {**SOLVER_READS, chosen: method.reads})
     given = {_name(name): words for name, words in method.reads.items() if _was_given(getattr(options, name))}
     refuse_unread(method.options, own, "linear" if options.map else kernel, given)

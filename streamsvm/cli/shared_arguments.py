@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import argparse
 import textwrap
 
-from streamsvm.cli.parser import Arguments, option, positional, switch
-from streamsvm.cli.settings import read_class_weight, read_count, read_names, read_pair, read_workers
+from streamsvm.cli.parser import Arguments, Parser, Printing, option, positional, switch
+from streamsvm.cli.settings import (
+    read_class_weight,
+    read_count,
+    read_gamma,
+    read_names,
+    read_pair,
+    read_place,
+    read_workers,
+)
 from streamsvm.data.sources.formats import FORMATS, MISSING
-from streamsvm.problems.registry import MULTI_CLASS, PENALTIES, PROBABILITIES, PROBLEMS, name_losses
+from streamsvm.problems.registry import MULTI_CLASS, PENALTIES, PROBABILITIES, PROBLEMS, name_losses, name_task
 from streamsvm.solvers.options import MAPS, describe_options
 from streamsvm.solvers.registry import AUTO, SOLVERS, SolverRecord, find_first, name_solvers
 from streamsvm.system.machine import parse_bytes
 
 WIDTH = 100
-TASKS = tuple(PROBLEMS)
+TASKS = tuple(name for name in PROBLEMS if name_task(name).startswith("--task"))
 KERNELS = list(dict.fromkeys(kernel for method in SOLVERS for kernel in method.kernels))
 
 
@@ -32,8 +41,8 @@ class Json(Arguments):
 class Memory(Arguments):
     """The memory budget.
 
-    Parameters
-    ----------
+    Machines
+    --------
     memory : SIZE
         the most memory that one process may use, such as 2GB or 512MiB (default: half of the machine's)
     """
@@ -44,8 +53,8 @@ class Memory(Arguments):
 class Cluster(Arguments):
     """The worker processes.
 
-    Parameters
-    ----------
+    Machines
+    --------
     workers : N|auto
         worker processes on this machine (default: threads here)
     scheduler : tcp://...
@@ -59,8 +68,8 @@ class Cluster(Arguments):
 class Engine(Cluster, Memory):
     """The threads, workers and memory of the passes.
 
-    Parameters
-    ----------
+    Machines
+    --------
     threads : N
         number of threads (default: all cores, or 1 in a worker)
     """
@@ -137,8 +146,8 @@ class Table(Csv):
 class Opening(Arguments):
     """How a dataset is opened.
 
-    Parameters
-    ----------
+    Files
+    -----
     label : COLUMN
         column of obs in an AnnData file
     cache : FOLDER:SIZE
@@ -163,8 +172,8 @@ class ModelFile(Arguments):
 class Kernel(Arguments):
     """The kernel, and the parameters that only some kernels have.
 
-    Parameters
-    ----------
+    What to learn
+    -------------
     kernel
         kernel to approximate (default: rbf)
     degree : N
@@ -185,67 +194,99 @@ class Settings(Kernel, Engine, Opening, Json):
     ----------
     data : DATA.zarr
         a dataset, an AnnData file, or a file of rows
-    solver
-    task
+    help_all
+        show this message with the options that are rarely needed, and exit
+    help_solver : NAME
+        show the options of a solver (--option NAME=VALUE), and exit
+
+    What to learn
+    -------------
+    task : TASK
     multi_class
         how to train more than two classes: each against the rest (ovr), in pairs (ovo, the default of smo and irwls),
         or by one problem for all of them
-    loss
-        loss of a row; squared_hinge and logistic are smooth (default: the task's first loss, which is hinge for
-        classes)
+    loss : LOSS
     penalty
         l1: the sum of absolute weights instead of 1/2 |w|^2, so that many weights are 0; for smooth losses (default:
         l2)
+    C : C
+        cost of a row, as in LIBSVM and scikit-learn (default: 1)
+    class_weight : balanced|a=2,b=1
+        factors of C by class, here for the labels a and b; balanced: rare classes count as much as others
     epsilon : EPSILON
         for regression: errors up to this size cost nothing (default: 0.1)
     nu : NU
         for one-class and the nu- tasks: the share of rows that may lie outside, or within the margin (default: 0.5)
     kernel
+    gamma : scale|auto|VALUE
+        scale of the kernels rbf, poly and sigmoid; the linear kernel has none (default: scale)
     map
         learn from features that are computed from the rows in each pass and not stored (`features` stores them).
         polynomial: of second order; the others approximate the kernel. For solvers of linear models
     rank : N
         number of features of a --map that approximates a kernel (default: 300)
-    class_weight : balanced|a=2,b=1
-        factors of C by class, here for the labels a and b; balanced: rare classes count as much as others
+    probabilities
+        give the model probabilities, fitted to held-out scores of five folds: a sigmoid or an isotonic function of each
+        score, or one temperature for all scores
+    solver : NAME
+    option : NAME=VALUE
+        an option of the solver, which --help-solver lists; may be given several times
+
+    Limits
+    ------
     tol : GAP
         relative duality gap to reach (default: 1e-3)
-    resident_rows : N|10%
-        rows held in memory (default: as memory allows)
-    seed : N
-        seed of the random numbers (default: 0)
     max_passes : N
         stop after this many passes, with exit status 3 (also within the epochs of budgeted-sgd)
     max_seconds : SECONDS
         stop a training that takes longer, with exit status 3
-    option : NAME=VALUE
-        one of the solver's own options, listed below; may be given several times
-    probabilities
-        give the model probabilities, fitted to held-out scores of five folds: a sigmoid or an isotonic function of each
-        score, or one temperature for all scores
+
+    Files
+    -----
+    out : RUN
+        folder of the run: settings, history, checkpoint, model
     resume
         resume from the run's checkpoint, or start from the beginning if there is none
     overwrite
         replace an existing run, or write into a folder that holds other files, which are kept
+
+    Rarely
+    ------
+    resident_rows : N|10%
+        rows held in memory (default: as memory allows)
+    seed : N
+        seed of the random numbers (default: 0)
     """
 
     data = positional()
+    help_all = option(action=Printing, nargs=0, const=Parser.format_all, default=argparse.SUPPRESS)
+    help_solver = option(
+        action=Printing, choices=name_solvers(), const=lambda _, name: describe_solver(name), default=argparse.SUPPRESS
+    )
+    out = option(read_place)
+    C = option(float, default=1.0)
+    gamma = option(read_gamma)
     solver = option(
         choices=[AUTO, *name_solvers()],
         default=AUTO,
-        help=f"(default: {name_solvers()[0]} for the hinge loss, newton for smooth losses, and smo for kernels)",
+        help=f"{', '.join(name_solvers())} (default: {name_solvers()[0]} for the hinge loss, newton for smooth losses, "
+        "and smo for kernels)",
     )
     task = option(
         one_of="problem",
         choices=TASKS,
         default=TASKS[0],
-        help=f"{'; '.join(f'{name}: {entry.help}' for name, entry in PROBLEMS.items())} (default: {TASKS[0]})",
+        help=f"{'; '.join(f'{name}: {PROBLEMS[name].help}' for name in TASKS)} (default: {TASKS[0]})",
     )
     multi_class = option(
         one_of="problem",
         choices=list(dict.fromkeys([*(way for method in SOLVERS for way in method.multi_class), *MULTI_CLASS])),
     )
-    loss = option(choices=name_losses())
+    loss = option(
+        choices=name_losses(),
+        help=f"{', '.join(name_losses())}: the loss of a row; squared_hinge and logistic are smooth (default: the "
+        "task's first loss, which is hinge for classes)",
+    )
     penalty = option(choices=PENALTIES, default="l2")
     epsilon = nu = tol = max_seconds = option(float)
     kernel = option(
@@ -263,18 +304,15 @@ class Settings(Kernel, Engine, Opening, Json):
     option = option(read_pair, action="append", default=[])  # hides the function of this name
 
 
-def describe_solvers() -> str:
-    """Return the help on the solvers' own options; solvers with the same options and tasks share a paragraph."""
-    named: dict[tuple[type, tuple[str, ...]], list[str]] = {}
+def describe_solver(name: str) -> str:
+    """Return the help on a solver's own options, which depend on the task."""
+    lines = [f"options of {name} (--option NAME=VALUE):"]
+    wrapper = textwrap.TextWrapper(WIDTH, initial_indent="    ", subsequent_indent="      ")
     for method in SOLVERS:
-        if tasks := _find_tasks(method):
-            named.setdefault((method.options, tasks), []).append(method.name)
-    lines = ["options of the solvers (--option NAME=VALUE):"]
-    for (options, tasks), names in named.items():
-        lines.append(f"  {', '.join(names)} (--task {' or '.join(tasks)}):")
-        wrapper = textwrap.TextWrapper(WIDTH, initial_indent="    ", subsequent_indent="      ")
-        lines += [wrapper.fill(line) for line in describe_options(options)]
-    return "\n".join(lines)
+        if method.name == name and (tasks := _find_tasks(method)):
+            lines.append(f"  with {' or '.join(map(name_task, tasks))}:")
+            lines += [wrapper.fill(line) for line in describe_options(method.options) or ["none"]]
+    return "\n".join(lines) + "\n"
 
 
 def _find_tasks(method: SolverRecord) -> tuple[str, ...]:

@@ -28,7 +28,7 @@ from streamsvm.options import TrainOptions
 from streamsvm.plan.predict import plan_rows
 from streamsvm.plan.table import Plan, show_seconds
 from streamsvm.problems.ranking import RANK
-from streamsvm.problems.registry import find_problem
+from streamsvm.problems.registry import find_problem, name_task
 from streamsvm.runs.calibrate import calibrate, make_folds, require_folds, train_with_probabilities
 from streamsvm.runs.held_out import EvalSet
 from streamsvm.runs.on_the_fly import open_rows
@@ -171,7 +171,7 @@ def _ingest_once(file: Path, regression: bool, groups: str | None, options: argp
 def _report_queries(dataset: Dataset, settings: TrainOptions) -> None:
     """Print a line if the rows belong to queries, but the task does not learn their order."""
     if "qid" in dataset.vectors and settings.task != RANK.name:
-        unread = f"--task {settings.task} does not read its query ids; --task {RANK.name} learns the order of the"
+        unread = f"{name_task(settings.task)} does not read its query ids; --task {RANK.name} learns the order of the"
         print(f"{dataset.name}: {unread} rows of each query", file=sys.stderr)
 
 

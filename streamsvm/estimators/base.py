@@ -6,7 +6,7 @@ import warnings
 from copy import copy
 from dataclasses import dataclass, field, fields
 from functools import partial
-from inspect import get_annotations, signature
+from inspect import get_annotations
 from numbers import Integral
 from pathlib import Path
 from typing import Any, ClassVar, Self, dataclass_transform
@@ -33,8 +33,7 @@ from streamsvm.passes import Progress
 from streamsvm.runs.calibrate import require_folds, train_with_probabilities
 from streamsvm.runs.on_the_fly import open_rows
 from streamsvm.runs.results import STATUSES, Listener, Result
-from streamsvm.solvers.options import FeatureOptions, name_options
-from streamsvm.solvers.registry import SOLVERS
+from streamsvm.solvers.options import FeatureOptions, OptionSet
 from streamsvm.system.docstrings import Documented, join_sections, split_sections, write_entries
 from streamsvm.system.errors import InputError
 from streamsvm.system.interrupts import caught
@@ -83,8 +82,13 @@ class Parameters(Documented):
 class BaseSVM(Parameters, CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
     """The base class of all estimators. Parameters and constants named like fields of TrainOptions set these fields.
 
+    Every parameter of the scikit-learn estimator of the same name is accepted, also those that have no effect here.
+
     Parameters
     ----------
+    solver : str or object
+        The name of a solver, or an object with its options: streamsvm.CuttingPlane, Newton, SMO, IRWLS, BudgetedSGD or
+        InteriorPoint, as in solver=CuttingPlane(max_cuts=50). Grids reach the options of an object as solver__max_cuts.
     memory : str, int or None, default=None
         The limit on the resident memory of the whole process, in bytes or as text ("2GB"); None is half of the
         machine's memory.
@@ -133,6 +137,23 @@ class BaseSVM(Parameters, CallbackSupportMixin, BaseEstimator):  # type: ignore[
     max_passes: int | None = None
     max_seconds: float | None = None
     random_state: int | None = 0
+
+    own_options: ClassVar[tuple[str, ...]] = ()  # the parameters that are options of the solver
+
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters; solver__NAME and feature_map__NAME set the options of these objects.
+
+        Raises
+        ------
+        InputError
+            If there is no such object, but a name or None.
+        """
+        for name in params:
+            owner, nested, _ = name.partition("__")
+            given = params.get(owner, getattr(self, owner, None))
+            if nested and not hasattr(given, "set_params"):
+                raise InputError(f"{name}: {owner} is {given!r}; pass an object with options, such as CuttingPlane()")
+        return super().set_params(**params)  # type: ignore[no-any-return]
 
     def set_callbacks(self, *callbacks: Any) -> Self:
         """Set functions and scikit-learn callbacks that are called after each step of a fit. Clones keep them.
@@ -298,15 +319,25 @@ class BaseSVM(Parameters, CallbackSupportMixin, BaseEstimator):  # type: ignore[
         """Return the feature map that is applied to the training rows, or None."""
         return None
 
+    def _name_solver(self) -> str:
+        """Return the name of the solver."""
+        return self.solver.name if isinstance(self.solver, OptionSet) else self.solver
+
+    def _list_solver_options(self) -> dict[str, Any]:
+        """Return the options of the solver's object that differ from their defaults."""
+        return self.solver.list_given() if isinstance(self.solver, OptionSet) else {}
+
     def _list_own_options(self) -> dict[str, str]:
-        """Return the parameters that are a solver's own options, as strings that the solver parses and checks.
+        """Return the solver's own options, as strings that the solver parses and checks.
 
         Only values that differ from the defaults are included, since a solver refuses options that it lacks.
         """
-        own = {name for method in SOLVERS for name in name_options(method.options)}
-        defaults = {name: each.default for name, each in signature(type(self)).parameters.items() if name in own}
-        given = {name: getattr(self, name) for name in defaults}
-        return {name: str(value) for name, value in given.items() if value != defaults[name]}
+        given = self._list_solver_options()
+        own = {name: getattr(self, name) for name in self.own_options}
+        own = {name: value for name, value in own.items() if value != getattr(type(self), name)}
+        for name in own.keys() & given.keys():
+            raise InputError(f"{name}={own[name]!r} and solver={self.solver!r}: set {name} in one of the two places")
+        return {name: str(value) for name, value in {**given, **own}.items()}
 
     def _options(self) -> TrainOptions:
         """Return the parameters as TrainOptions. Raises InputError for an invalid value."""
@@ -322,6 +353,7 @@ class BaseSVM(Parameters, CallbackSupportMixin, BaseEstimator):  # type: ignore[
             "threads": None if self.n_jobs in (None, -1) else self.n_jobs,
             "max_passes": self._limit_passes(),
             "seed": self._read_seed(),
+            "solver": self._name_solver(),
             "options": self._list_own_options(),
         }
         return TrainOptions(**given | known | self._name_options())
@@ -391,20 +423,17 @@ class SolverParameters(Parameters):
         The relative duality gap, (P - D) / P, at which training ends.
     resident_rows : int, str or None, default=None
         The rows that stay in memory, as a number or a share ("10%"); None is as many as the memory allows.
-    max_iter : int, default=-1
-        scikit-learn's name for max_passes; -1 is no limit. The smaller of the two limits holds.
     verbose : int, default=0
         Whether the objective and the gap of each step are printed.
     """
 
     tol: float = 1e-3
     resident_rows: int | str | None = None
-    max_iter: int = -1
     verbose: int = 0
 
 
 class KernelParameters(Parameters):
-    """The kernel of a model, or of the features that a map computes.
+    """The kernel of a model.
 
     Parameters
     ----------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import field, replace
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
@@ -19,6 +19,7 @@ from streamsvm.runs.gamma_scale import resolve_gamma
 from streamsvm.solvers.budgeted_sgd.setup import BudgetedSolver, make_stream
 from streamsvm.solvers.budgeted_sgd.solver import State
 from streamsvm.solvers.many.classes import join_models, share_options, view_classes
+from streamsvm.solvers.options import BudgetedSGD, OptionSet
 from streamsvm.system.errors import InputError
 from streamsvm.system.interrupts import caught
 
@@ -30,33 +31,26 @@ class BudgetedSVM(KernelSVM):  # type: ignore[misc]
     ----------
     budget : int, default=500
         The maximum number of support vectors, per class if there are classes.
-    merge : int, default=2
-        The number of support vectors that are merged into one when the budget is exceeded. Merging more is faster and
-        less exact.
-    maintenance : {"merge", "gradient-merge", "projection", "removal"}, default="merge"
-        How a model returns to its budget. "merge" and "gradient-merge" are for kernel="rbf" only.
     epochs : int, default=1
         The number of reads of all rows.
-    pack : int, default=64
-        The number of rows whose kernel values are computed at once. It affects only the time.
-    replicas : int, default=1
-        The number R of models, with budget / R vectors each, that learn from parts of the rows on R threads or workers.
-        The final model is their average.
     expected_rows : int or None, default=None
         For partial_fit only: n in lambda = 1 / (n C). The learning rate falls over n rows and then starts again. None
         is the number of rows in the first call.
+    solver : "budgeted-sgd", or object, default="budgeted-sgd"
+        streamsvm.BudgetedSGD(merge=5, maintenance="projection") has further options: how many support vectors are
+        merged into one when the budget is exceeded, another way to return to the budget, and the number R of models
+        (replicas=R), with budget / R vectors each, that learn from parts of the rows on R threads or workers, and whose
+        average is the final model.
     """
 
-    solver = "budgeted-sgd"
     tol = 1e-3  # unused: the solver has no gap to compare with it
     resident_rows = None
-    budget: int = 500
-    merge: int = 2
-    maintenance: str = "merge"
-    epochs: int = 1
-    pack: int = 64
-    replicas: int = 1
+    own_options = ("budget", "epochs")
+
+    budget: int = BudgetedSGD.budget
+    epochs: int = BudgetedSGD.epochs
     expected_rows: int | None = None
+    solver: OptionSet | str = BudgetedSGD.name
 
     def _fit(self, X: Any, y: Any, sample_weight: Any, qid: Any = None) -> Self:
         """Train from the beginning, and end the stream of `partial_fit`."""
@@ -72,7 +66,7 @@ class BudgetedSVM(KernelSVM):  # type: ignore[misc]
         models = [problem.make_model(state, chunk.take) for problem, state in self._stream]
         model: Any = models[0] if len(models) == 1 else join_models(models, np.asarray(chunk.classes), [], chunk.take)
         settings, objective = self._stream[0][0].settings, sum(state.objective for _, state in self._stream)
-        about: dict[str, Any] = {"solver": self.solver, "task": self._options().task, "C": float(self.C)}
+        about: dict[str, Any] = {"solver": self._name_solver(), "task": self._options().task, "C": float(self.C)}
         about |= {"version": __version__, "status": "pass_limit", "objective": objective, "lower_bound": None}
         if "tube" in settings:  # `load` recreates the estimator from these settings
             about["problem"] = {name: settings[name] for name in ("loss", "tube")}
@@ -95,7 +89,10 @@ class BudgetedSVM(KernelSVM):  # type: ignore[misc]
         return view_classes(chunk) if chunk.classes is not None and len(chunk.classes) > 2 else [chunk]
 
     def _list_own_options(self) -> dict[str, str]:
-        return {**super()._list_own_options(), "bias": "free" if self.fit_intercept else "none"}
+        own = super()._list_own_options()
+        if "bias" in own:
+            raise InputError(f"solver={self.solver!r}: for a bias, set fit_intercept of {type(self).__name__}")
+        return {**own, "bias": "free" if self.fit_intercept else "none"}
 
 
 class BudgetedSVC(BudgetedSVM, BaseSVC):
@@ -142,7 +139,7 @@ class BudgetedSVC(BudgetedSVM, BaseSVC):
     (True, True)
     """
 
-    C: float = field(default=1.0, kw_only=False)
+    C: float = 1.0
     fit_intercept: bool = False
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
@@ -215,7 +212,7 @@ class BudgetedSVR(BudgetedSVM, BaseSVR):
     (True, True)
     """
 
-    C: float = field(default=1.0, kw_only=False)
+    C: float = 1.0
     epsilon: float = 0.1
     fit_intercept: bool = True
     loss: str = "epsilon_insensitive"

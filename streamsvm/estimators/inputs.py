@@ -31,6 +31,7 @@ from streamsvm.problems.ranking import RANK
 from streamsvm.system import deadline
 from streamsvm.system.errors import InputError, list_few
 
+DEPRECATED = "deprecated"  # the default of some of scikit-learn's parameters, which stands for our default
 PACKED_ROWS = 1 << 16  # rows of an indicator matrix that are packed at a time
 
 
@@ -145,6 +146,8 @@ def read_queries(qid: Any) -> I64:
 
 def choose_calibration(probability: Any) -> str | None:
     """Return the name of the calibration that `probability` selects, or None. Raises InputError for an unknown name."""
+    if probability == DEPRECATED:
+        return None
     if isinstance(probability, str):
         if probability not in CALIBRATIONS:
             raise InputError(f"probability is {probability!r}; choose True, False, {', '.join(CALIBRATIONS)}")

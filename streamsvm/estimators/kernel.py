@@ -9,7 +9,7 @@ import json
 import time
 import warnings
 from contextlib import nullcontext
-from dataclasses import asdict, field, replace
+from dataclasses import asdict, replace
 from functools import partial
 from inspect import get_annotations
 from pathlib import Path
@@ -21,6 +21,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from streamsvm.data.rows.source import RowSource
 from streamsvm.estimators.base import KernelParameters
+from streamsvm.estimators.inputs import choose_calibration
 from streamsvm.estimators.libsvm_like import LibsvmLike
 from streamsvm.estimators.tasks import BaseOneClass, BaseSVC, BaseSVR
 from streamsvm.models.model import KernelModel
@@ -31,7 +32,7 @@ from streamsvm.problems.nu import NU_CLASSIFY, NU_REGRESS
 from streamsvm.problems.registry import settle_multi_class
 from streamsvm.runs.results import Event, Listener, Result
 from streamsvm.runs.train import train
-from streamsvm.solvers.options import FeatureOptions
+from streamsvm.solvers.options import FeatureOptions, InteriorPoint, InteriorPointOptions, name_options, read_options
 from streamsvm.system.errors import InputError
 from streamsvm.system.files import to_local_path, writing
 
@@ -83,9 +84,9 @@ class LibsvmSVC(LibsvmLike, BaseSVC):
         """Train on labelled rows; see `LinearSVC.fit`. Rows whose weights are not positive are left out."""
         if self.decision_function_shape not in ("ovr", "ovo"):
             raise InputError(f"decision_function_shape is {self.decision_function_shape!r}; 'ovr' or 'ovo' is expected")
-        if self.solver != "interior-point":
+        if self._name_solver() != "interior-point":
             return super().fit(X, y, sample_weight)
-        if self.probability:
+        if choose_calibration(self.probability):
             raise InputError(
                 "probability is not supported with solver='interior-point', which computes features of all rows"
             )
@@ -165,37 +166,32 @@ class SVC(LibsvmSVC):
     them.
 
     solver="interior-point" solves a linear problem on features that approximate the kernel (Jung, O'Leary & Tits 2008,
-    section 4). The features take 4 * rank bytes per row, in a temporary dataset, or in `checkpoint`, where they are
-    kept for a fit that resumes. n_passes_ and read_bytes count the passes that made the features (cholesky 11, eigen
-    12, nystrom 1, and one for gamma="scale"); history_, max_passes and max_seconds do not. The gap is that of the
-    approximate problem. The model is a sum of kernels of `rank` rows (four times as many for "eigen"), which need not
-    be support vectors. Features are float32, so gaps below 1e-6 mean little.
+    section 4). The features take 4 n_components bytes per row, in a temporary dataset, or in `checkpoint`, where they
+    are kept for a fit that resumes. n_passes_ and read_bytes count the passes that made the features (cholesky 11,
+    eigen 12, nystrom 1, and one for gamma="scale"); history_, max_passes and max_seconds do not. The gap is that of the
+    approximate problem. The model is a sum of kernels of n_components rows (four times as many for "eigen"), which need
+    not be support vectors. Features are float32, so gaps below 1e-6 mean little.
 
     Parameters
     ----------
     C : float, default=1.0
         The cost of a row, as in LIBSVM and scikit-learn. inf allows no errors: InputError if no function of the kernel
         separates the classes (with costs up to 1e10). "interior-point" and "crammer_singer" do not support inf.
-    solver : {"smo", "irwls", "interior-point"}, default="smo"
+    solver : {"smo", "irwls", "interior-point"}, or object, default="smo"
         SMO (Platt 1998) or IRWLS (Pérez-Cruz et al. 2000) on active sets of rows, or the solver described above.
-    selection : {"second-order", "largest", "smallest", "random", "chunking", "platt"}, default="second-order"
-        How the rows of working sets are chosen.
+        Objects with their options are streamsvm.SMO(selection="largest"), IRWLS, and
+        InteriorPoint(approximation="nystrom", n_components=300): "cholesky" is a pivoted incomplete Cholesky factor,
+        "eigen" leading eigenvectors within such a factor, and "nystrom" random rows.
     multi_class : {"ovo", "ovr", "crammer_singer"} or None, default=None
         How more than two classes are trained: in pairs, each against the rest, or by one problem for all of them,
 
             P(W) = 1/2 sum_k |w_k|^2 + sum_i C_i max(0, max_{k != y_i} 1 + f_k(x_i) - f_{y_i}(x_i))
 
-        with f_k(x) = w_k.(phi(x), s), so that the biases are penalised as in LinearSVC. "crammer_singer" requires "smo"
-        and a positive semidefinite kernel. None is "ovo", or "ovr" for "interior-point", which does not train pairs.
+        with f_k(x) = w_k.(phi(x), s), so that the biases are penalised as in LinearSVC; s is 1, or that of
+        solver=SMO(intercept_scaling=s). "crammer_singer" requires "smo" and a positive semidefinite kernel. None is
+        "ovo", or "ovr" for "interior-point", which does not train pairs.
     probability : bool or {"sigmoid", "isotonic", "temperature"}, default=False
         As in LinearSVC; not for "interior-point".
-    intercept_scaling : float, default=1.0
-        The constant feature s of "crammer_singer", whose weight is the bias; 0 is no bias.
-    approximation : {"cholesky", "eigen", "nystrom"}, default="cholesky"
-        For "interior-point": a pivoted incomplete Cholesky factor, leading eigenvectors within such a factor, or random
-        rows.
-    rank : int, default=300
-        The number of features that approximate the kernel.
 
     Attributes
     ----------
@@ -221,16 +217,11 @@ class SVC(LibsvmSVC):
     ('converged', True, True)
     """
 
-    C: float = field(default=1.0, kw_only=False)
-    solver: str = "smo"
-    inner: str | None = None
-    approximation: str = "cholesky"
-    rank: int = 300
-    intercept_scaling: float = 1.0
+    C: float = 1.0
 
     def _train_rows(self, source: RowSource, options: TrainOptions, way: str | None, listener: Listener) -> Result:
         """Train; the interior-point method learns from features, and its model is unfolded into a sum of kernels."""
-        if self.solver != "interior-point":
+        if self._name_solver() != "interior-point":
             return super()._train_rows(source, options, way, listener)
         check_numbers(options)
         began, out = time.monotonic(), None if self.checkpoint is None else to_local_path(self.checkpoint)
@@ -245,7 +236,9 @@ class SVC(LibsvmSVC):
         with TemporaryDirectory(prefix="streamsvm") if out is None else nullcontext(out) as folder:
             dataset, projected, read = self._make_features(source, options, Path(folder) / "features.zarr")
             seconds, passes = time.monotonic() - began, dataset.meta["passes"]
-            linear = replace(options, kernel="linear", options={})
+            of_solver = name_options(InteriorPointOptions)
+            own = {name: value for name, value in options.options.items() if name in of_solver}
+            linear = replace(options, kernel="linear", options=own)
             result = train(dataset, linear, out, resume=out is not None, client=self.client, listener=tell)
         return replace(
             result,
@@ -266,7 +259,8 @@ class SVC(LibsvmSVC):
         from streamsvm.data.open import open_dataset  # loads Zarr, as does `make_features`
         from streamsvm.runs.features import make_features
 
-        features = FeatureOptions(self.approximation, self.rank, options.seed)
+        own = read_options(InteriorPoint, options.options, options.solver)
+        features = FeatureOptions(own.approximation, own.n_components, options.seed)
         kernel = {name: getattr(options, name) for name in get_annotations(KernelParameters)}
         made_by = {"data": source.fingerprint, **asdict(features), **kernel}
         if path.exists():
@@ -324,10 +318,8 @@ class NuSVC(LibsvmSVC):
 
     task = NU_CLASSIFY.name
     C = 1.0
-    solver = "smo"
-    inner = None
 
-    nu: float = field(default=0.5, kw_only=False)
+    nu: float = 0.5
 
     def _name_options(self) -> dict[str, Any]:
         return {**super()._name_options(), "task": self.task, "multi_class": self.multi_class}
@@ -370,10 +362,8 @@ class SVR(LibsvmLike, BaseSVR):
     ('converged', True, True)
     """
 
-    C: float = field(default=1.0, kw_only=False)
+    C: float = 1.0
     epsilon: float = 0.1
-    solver: str = "smo"
-    inner: str | None = None
 
 
 class NuSVR(LibsvmLike, BaseSVR):
@@ -414,11 +404,9 @@ class NuSVR(LibsvmLike, BaseSVR):
     """
 
     task = NU_REGRESS.name
-    solver = "smo"
-    inner = None
 
-    nu: float = field(default=0.5, kw_only=False)
-    C: float = field(default=1.0, kw_only=False)
+    nu: float = 0.5
+    C: float = 1.0
 
 
 class OneClassSVM(BaseOneClass, LibsvmLike):  # type: ignore[misc]
@@ -451,9 +439,6 @@ class OneClassSVM(BaseOneClass, LibsvmLike):  # type: ignore[misc]
     >>> model.status_, model.gap_ <= 1e-3, model.predict([[0.0, 0.0], [5.0, 5.0]]).tolist()
     ('converged', True, [1, -1])
     """
-
-    solver: str = "smo"
-    inner: str | None = None
 
 
 def unfold(model: Any) -> KernelModel:

@@ -23,10 +23,10 @@ from streamsvm.kernels.kernel import combine_rows
 from streamsvm.kernels.stored_parts import read_n_rows
 from streamsvm.models.model import N_SUPPORT, KernelModel, Model
 from streamsvm.numeric.rows import F64, I64, CsrRows
-from streamsvm.options import TrainOptions
+from streamsvm.options import INFINITE_COST, TrainOptions
 from streamsvm.problems.registry import find_entry
 from streamsvm.runs.results import DONE, Result
-from streamsvm.solvers.options import SMALL_ROWS, DecompositionOptions
+from streamsvm.solvers.options import SMALL_ROWS, OptionSet
 from streamsvm.solvers.registry import AUTO, SOLVERS, name_solvers
 from streamsvm.system.errors import InputError, MemoryBudgetError
 from streamsvm.system.machine import default_budget_bytes, format_bytes, resident_bytes
@@ -51,17 +51,18 @@ class KernelSVM(KernelParameters, BaseSVM):  # type: ignore[misc]
     def _fit(self, X: Any, y: Any, sample_weight: Any, qid: Any = None) -> Self:
         """Train. Raises InputError for a solver of linear models, which have no support vectors."""
         able = list(dict.fromkeys(method.name for method in SOLVERS if len(method.kernels) > 1))
-        if self.solver in {AUTO, *name_solvers()}.difference(able):
+        name = self._name_solver()
+        if name in {AUTO, *name_solvers()}.difference(able):
             raise InputError(
-                f"solver {self.solver!r}: {type(self).__name__} trains sums of kernels; choose from {', '.join(able)}"
+                f"solver {name!r}: {type(self).__name__} trains sums of kernels; choose from {', '.join(able)}"
             )
         return super()._fit(X, y, sample_weight, qid)
 
     def _choose_dtype(self, n_rows: int) -> type[np.float32 | np.float64]:
         """Return float64 if SMO solves this number of rows in float64; otherwise float32, as in datasets."""
-        own = {name: getattr(self, name, None) for name in ("working_rows", "inner", "resident_rows")}
-        is_plain = self.solver in (AUTO, "smo") and getattr(self, "selection", "") == DecompositionOptions().selection
-        return np.float64 if is_plain and n_rows <= SMALL_ROWS and set(own.values()) == {None} else np.float32
+        is_plain = self._name_solver() in (AUTO, "smo") and self.resident_rows is None
+        is_plain = is_plain and not {"selection", "inner", "working_rows"} & self._list_solver_options().keys()
+        return np.float64 if is_plain and n_rows <= SMALL_ROWS else np.float32
 
     def _set_model(self, model: KernelModel, label_dtype: Any = None) -> None:
         super()._set_model(model, label_dtype)
@@ -88,9 +89,6 @@ class KernelSVM(KernelParameters, BaseSVM):  # type: ignore[misc]
         return show_only(coef)
 
 
-# C=inf allows no errors. It is trained with this cost: multipliers below this cost are optimal for any
-# larger cost, so the lower bound holds for C=inf as well, and P - D bounds the remaining errors times the cost.
-INFINITE_COST = 1e10
 VALUE_BYTES = 8  # the size of a kernel value that a function returns
 TERMINATED = "Solver terminated early (max_iter={}).  Consider pre-processing your data with StandardScaler or "
 TERMINATED += "MinMaxScaler."
@@ -110,20 +108,19 @@ class LibsvmLike(SolverParameters, KernelSVM):  # type: ignore[misc]
         parameters and may then stall. "precomputed": row i holds its kernel values with all rows of `fit`. A callable
         returns such values, (n, m), for rows in memory; its models cannot be saved to files. Given values are not
         proved to be positive semidefinite, so there is no lower bound, and the status at the optimum is "stationary".
-    solver : {"smo", "irwls"}, default="smo"
-        SMO (Platt 1998) or IRWLS (Pérez-Cruz et al. 2000) on active sets of rows.
-    selection : {"second-order", "largest", "smallest", "random", "chunking"}, default="second-order"
-        How the rows of working sets are chosen.
-    inner : {"smo", "irwls", "qp"} or None, default=None
-        The solver of a working set; "qp" is a QP library, and None is `solver` itself.
-    working_rows : int or None, default=None
-        The number of rows in a working set; None is a number that depends on the solver and on resident_rows.
+    solver : {"smo", "irwls"}, or object, default="smo"
+        SMO (Platt 1998) or IRWLS (Pérez-Cruz et al. 2000) on active sets of rows. Objects with their options are
+        streamsvm.SMO(selection="largest") and IRWLS.
+    shrinking : bool, default=True
+        Without effect: the solver chooses the rows that it looks at.
+    cache_size : float, default=200
+        Without effect: the cache of kernel columns gets a quarter of the spare memory (see `memory`).
     resident_rows : int, str or None, default=None
         The rows in memory, as a number or a share ("10%"). None is all rows if there are at most 16,384 of them or if
         they are long, otherwise a fifth of them, as far as memory allows.
     max_iter : int, default=-1
         The maximum number of SMO pair steps per problem, as in LIBSVM. At the limit, the status is "pair_limit" and a
-        ConvergenceWarning is given. -1 is no limit. Where pair steps are not counted ("irwls", selection="platt",
+        ConvergenceWarning is given. -1 is no limit. Where pair steps are not counted ("irwls", SMO(selection="platt"),
         "crammer_singer", and "interior-point"), it is another name for max_passes.
 
     Attributes
@@ -133,8 +130,10 @@ class LibsvmLike(SolverParameters, KernelSVM):  # type: ignore[misc]
     """
 
     kernel: Any = "rbf"
-    selection: str = "second-order"
-    working_rows: int | None = None
+    solver: OptionSet | str = "smo"
+    max_iter: int = -1
+    shrinking: bool = True
+    cache_size: float = 200
 
     def _fit(self, X: Any, y: Any, sample_weight: Any, qid: Any = None) -> Self:
         self._X_fit, self._least_weight = None, 1.0
@@ -226,15 +225,19 @@ class LibsvmLike(SolverParameters, KernelSVM):  # type: ignore[misc]
 
     def _counts_pairs(self) -> bool:
         """Return whether max_iter limits the pair steps of SMO, as in LIBSVM, rather than the reads."""
-        given = [getattr(self, name, None) for name in ("inner", "selection", "multi_class")]
-        return self.solver in (AUTO, "smo") and given[0] in (None, "smo") and not {"platt", "crammer_singer"} & {*given}
+        own = self._list_solver_options()
+        counted = own.get("inner", "smo") == "smo" and own.get("selection") != "platt"
+        return self._name_solver() in (AUTO, "smo") and counted and getattr(self, "multi_class", "") != "crammer_singer"
 
     def _limit_passes(self) -> int | None:
         return self.max_passes if self._counts_pairs() else super()._limit_passes()
 
     def _list_own_options(self) -> dict[str, str]:
         is_limited = self._counts_pairs() and self.max_iter != -1
-        return super()._list_own_options() | ({"max_pairs": str(self.max_iter)} if is_limited else {})
+        own = super()._list_own_options()
+        if is_limited and own.setdefault("max_pairs", str(self.max_iter)) != str(self.max_iter):
+            raise InputError(f"max_iter={self.max_iter!r} and solver={self.solver!r}: set only one of the limits")
+        return own
 
     def _count_steps(self, result: Result) -> Any:
         """Return the largest number of steps among the problems: SMO pair steps, or steps if pairs are not counted."""
@@ -250,7 +253,7 @@ class LibsvmLike(SolverParameters, KernelSVM):  # type: ignore[misc]
         """Return the message. At a limit of pair steps, it starts with scikit-learn's text, which filters match."""
         if result.status != "pair_limit":
             return super()._describe_limit(result)
-        return f"{TERMINATED.format(self.max_iter)} {super()._describe_limit(result)}"
+        return f"{TERMINATED.format(self._list_own_options()['max_pairs'])} {super()._describe_limit(result)}"
 
     def _name_options(self) -> dict[str, Any]:
         known = {"kernel": precomputed.NAME} if callable(self.kernel) else {}
@@ -258,7 +261,7 @@ class LibsvmLike(SolverParameters, KernelSVM):  # type: ignore[misc]
 
     def _options(self) -> TrainOptions:
         options = super()._options()
-        is_infinite = isinstance(self.C, Real) and np.inf == self.C and self.solver != "interior-point"
+        is_infinite = isinstance(self.C, Real) and np.inf == self.C and self._name_solver() != "interior-point"
         if find_entry(options.task).has_kind("classes"):  # the joint problem's steps lose digits at such costs
             return options
         return replace(options, C=INFINITE_COST) if is_infinite else options

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import field, replace
 from functools import partial
-from inspect import get_annotations
-from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -13,30 +11,34 @@ from sklearn.utils.validation import check_is_fitted
 
 from streamsvm.data.rows.source import RowSource
 from streamsvm.data.sources.arrays import hold, refuse_unsuitable
-from streamsvm.estimators.base import BaseSVM, KernelParameters, SolverParameters
-from streamsvm.estimators.inputs import is_dataset, read_queries, refuse_columns
+from streamsvm.estimators.base import BaseSVM, SolverParameters
+from streamsvm.estimators.inputs import DEPRECATED, is_dataset, read_queries, refuse_columns
 from streamsvm.estimators.tasks import BaseOneClass, BaseSVC, BaseSVR, find_log_probabilities
 from streamsvm.models.calibration import find_calibration
 from streamsvm.models.evaluate import evaluate, find_probabilities
 from streamsvm.models.model import LinearModel, Model, RankModel
 from streamsvm.numeric.rows import F64
-from streamsvm.options import LARGEST_COST, TrainOptions, is_finite
+from streamsvm.options import INFINITE_COST, LARGEST_COST, TrainOptions, is_finite
 from streamsvm.problems.ranking import RANK, ROC_AREA, evaluate_ranking
 from streamsvm.problems.registry import PENALTIES, find_multi_class
-from streamsvm.solvers.options import FeatureOptions
+from streamsvm.solvers.options import MAPS, FeatureOptions, KernelFeatures, OptionSet
+from streamsvm.solvers.registry import AUTO
 from streamsvm.solvers.set_up import set_up
 from streamsvm.system.errors import InputError
 
 INTERCEPT_OPTION = "intercept_scaling"
+SKLEARN_SOLVERS = ("lbfgs", "liblinear", "newton-cg", "newton-cholesky", "sag", "saga")  # of LogisticRegression
 
 
-class BaseLinear(SolverParameters, KernelParameters, BaseSVM):  # type: ignore[misc]
+class BaseLinear(SolverParameters, BaseSVM):  # type: ignore[misc]
     """The base class of linear estimators.
 
     Parameters
     ----------
     intercept_scaling : float, default=1.0
         The scale of the penalised bias; the interior-point method has none.
+    max_iter : int, default=-1
+        scikit-learn's name for max_passes; -1 is no limit. The smaller of the two limits holds.
     fit_intercept : bool, default=True
         Whether there is a bias b. The interior-point method always has one.
     penalty : {"l2", "l1"}, default="l2"
@@ -45,14 +47,12 @@ class BaseLinear(SolverParameters, KernelParameters, BaseSVM):  # type: ignore[m
     dual : bool or "auto", default="auto"
         Without effect, since every solver finds the same optimum, and proves it with both the primal and the dual
         problem. As in scikit-learn, False is refused with losses that are not smooth.
-    feature_map : {"nystrom", "cholesky", "eigen", "polynomial"} or None, default=None
-        Learn from features that are computed from the rows in each pass and not stored: `rank` features that
-        approximate a kernel, or all products of two features. The model takes raw rows, and coef_ has a weight for each
-        feature.
-    rank : int, default=300
-        The number of features that approximate the kernel.
-    kernel : {"rbf", "poly", "linear"}, default="rbf"
-        The kernel that the features approximate; without feature_map it has no effect.
+    feature_map : object or None, default=None
+        Learn from features that are computed from the rows in each pass and not stored:
+        streamsvm.Nystroem(kernel="rbf", gamma=0.1, n_components=300), IncompleteCholesky or Eigenmap, whose features
+        approximate a kernel, or PolynomialMap, all products of two features. The model takes raw rows, and coef_ has a
+        weight for each feature.
+        Grids reach the options of the map as feature_map__gamma.
 
     Attributes
     ----------
@@ -62,8 +62,9 @@ class BaseLinear(SolverParameters, KernelParameters, BaseSVM):  # type: ignore[m
     """
 
     penalty = "l2"
-    feature_map: str | None = None
-    rank: int = 300
+    own_options = (INTERCEPT_OPTION,)
+
+    feature_map: OptionSet | None = None
 
     def _set_model(self, model: Any, label_dtype: Any = None) -> None:
         """Set the fitted attributes. Weights and bias are copies; changing them leaves the model unchanged."""
@@ -75,25 +76,32 @@ class BaseLinear(SolverParameters, KernelParameters, BaseSVM):  # type: ignore[m
         return put_weights(self.model_, self.coef_, self.intercept_)
 
     def _name_map(self) -> FeatureOptions | None:
-        if self.feature_map is None:
+        found = self.feature_map
+        if found is None:
             return None
-        return FeatureOptions(self.feature_map, self.rank, self._read_seed())
+        if getattr(found, "name", None) not in MAPS:
+            raise InputError(f"feature_map is {found!r:.60}; an object such as streamsvm.Nystroem() is expected")
+        return FeatureOptions(found.name, getattr(found, "n_components", FeatureOptions.rank), self._read_seed())
 
     def _name_options(self) -> dict[str, Any]:
-        """Return fields of TrainOptions; without a feature map, the kernel's parameters are reset to their defaults."""
-        unused = () if self.feature_map else get_annotations(KernelParameters)
-        return {**super()._name_options(), **{name: getattr(TrainOptions, name) for name in unused}}
+        """Return fields of TrainOptions; the kernel is that of the feature map."""
+        kernel = self.feature_map.get_params() if isinstance(self.feature_map, KernelFeatures) else {}
+        return {**super()._name_options(), **{name: kernel[name] for name in kernel if name != "n_components"}}
+
+    def _name_penalty(self) -> Any:
+        return self.penalty
 
     def _refuse_penalty(self) -> None:
         """Raise InputError for an unknown penalty, or one that is incompatible with the loss or `dual`."""
         named = {name: getattr(self, name, None) for name in ("penalty", "loss", "dual")}
+        named["penalty"] = penalty = self._name_penalty()
         is_smooth, dual = named["loss"] not in ("hinge", "epsilon_insensitive"), named["dual"]
         reason = ""
-        if self.penalty not in PENALTIES:
+        if penalty not in PENALTIES:
             reason = f"the penalty is one of {', '.join(PENALTIES)}"
-        elif self.penalty == "l1" and not is_smooth:
+        elif penalty == "l1" and not is_smooth:
             reason = "the penalty l1 requires a smooth loss; choose squared_hinge, or LogisticRegression"
-        elif self.penalty == "l1" and dual is True:
+        elif penalty == "l1" and dual is True:
             reason = "the penalty l1 requires dual=False, or no dual"
         elif dual is False and not is_smooth:
             reason = "with dual=False, scikit-learn uses another loss; pass the name of that loss, or omit dual"
@@ -105,9 +113,8 @@ class BaseLinear(SolverParameters, KernelParameters, BaseSVM):  # type: ignore[m
         """Return the solver's own options; without a bias, the constant feature is 0."""
         self._refuse_penalty()
         own = super()._list_own_options()
-        own.pop("fit_intercept", None)  # budgeted SGD has an option of this name
         if not self.fit_intercept:
-            if self.solver == "interior-point":
+            if self._name_solver() == "interior-point":
                 raise InputError("fit_intercept=False: the interior-point method always has a bias; use another solver")
             return own | {INTERCEPT_OPTION: "0"}
         if not (is_finite(self.intercept_scaling) and 0 < self.intercept_scaling <= LARGEST_COST):
@@ -165,29 +172,11 @@ class LinearSVC(BaseLinear, BaseSVC):
 
         where x_i has a constant feature intercept_scaling, whose weight is the bias, and C_i uses the weight of the
         row's own class. This loss has no other form, so `loss` must be "hinge".
-    solver : {"auto", "cutting-plane", "interior-point", "newton"}, default="auto"
+    solver : {"auto", "cutting-plane", "interior-point", "newton"}, or object, default="auto"
         "auto" is cutting planes for the hinge loss, and Newton's method for the squared hinge. Both penalise the bias,
         as LIBLINEAR does. The interior-point method has a free bias (no term in b), and reaches gaps of 1e-8 in 13 to
-        36 iterations of two or three passes, for at most a few thousand features.
-    acceleration : {"auto", "one-read", "block-ascent", "guided", "line-search", "none"}, default="auto"
-        How the number of reads is kept small. "one-read" solves exactly for the rows near the margin (for up to 400
-        features). "block-ascent" is dual coordinate ascent on one block of rows after another (for more features, and
-        for arrays in memory of up to 256 MiB). "line-search" is a line search, and "none" is Algorithm 1 of Joachims
-        (2006) as published. "auto" chooses by the number of features, the memory, and the location of the rows;
-        "guided" is its earlier name. The log ("streamsvm", level INFO) reports when more memory would save reads.
-    scratch : path or None, default=None
-        A folder for the rows that may change sides of the margin. If a second read is expected, the first writes these
-        rows there, and the second reads only them. For two classes. The files are removed at the end. None writes no
-        files.
-    epsilon : float or None, default=None
-        The tolerance of Algorithm 1, which replaces `tol`: training stops when the worst cut is violated by at most
-        epsilon, as a mean loss. acceleration="auto" is then a line search.
-    reduction : {"adaptive-balanced", "adaptive", "fixed", "none"}, default="adaptive-balanced"
-        How the interior-point method chooses the number of rows that enter its equations.
-    rule : {"omega", "distance"}, default="omega"
-        How the interior-point method chooses these rows.
-    most_rows : int or None, default=None
-        The maximum number of rows that enter its equations (q_U of Jung, O'Leary & Tits); None is all rows.
+        36 iterations of two or three passes, for at most a few thousand features. Objects with the options of a solver
+        are streamsvm.CuttingPlane(acceleration="line-search"), InteriorPoint and Newton.
     warm_start : bool, default=False
         Whether `fit` starts from the weights of the previous fit, if there is one with the same number of features.
         With more than two classes, each class starts from its own weights and new classes start as without warm_start;
@@ -212,29 +201,22 @@ class LinearSVC(BaseLinear, BaseSVC):
     ('converged', True, True)
     """
 
-    C: float = field(default=1.0, kw_only=False)
-    loss: str = "hinge"
+    penalty: str = field(default="l2", kw_only=False)
+    loss: str = field(default="hinge", kw_only=False)
+    C: float = 1.0
     multi_class: str = "ovr"
-    solver: str = "auto"
+    solver: OptionSet | str = "auto"
     intercept_scaling: float = 1.0
-    acceleration: str = "auto"
-    epsilon: float | None = None
-    reduction: str = "adaptive-balanced"
-    rule: str = "omega"
-    most_rows: int | None = None
     fit_intercept: bool = True
-    penalty: str = "l2"
     dual: bool | str = "auto"
+    max_iter: int = -1
     probability: bool | str = False
-    scratch: str | Path | None = None
     warm_start: bool = False
 
     takes_label_sets = True
 
     def _name_options(self) -> dict[str, Any]:
-        # the solver's option epsilon has another meaning
-        own = {"task": find_multi_class(self.multi_class), "multi_class": None, "epsilon": None}
-        return super()._name_options() | own
+        return {**super()._name_options(), "task": find_multi_class(self.multi_class), "multi_class": None}
 
     def _get_start(self, source: RowSource, options: TrainOptions) -> Model | None:
         """Return the model of the previous fit if this fit may start from it (solvers.start_from.start_fit)."""
@@ -262,13 +244,22 @@ class LogisticRegression(BaseLinear, BaseSVC):
 
     Parameters
     ----------
-    C : float, default=1.0
-        The cost of a row, as in scikit-learn.
     resident_rows : int, str or None, default=None
         The rows of the sample that the solver begins with, as a number or a share ("10%"); None is a tenth of the rows,
         or all rows of small data, if the memory allows.
+    penalty : {"l2", "l1", None}, default="l2"
+        As in LinearSVC; None is no penalty, as C=inf is.
+    l1_ratio : {0.0, 1.0}, default=0.0
+        1 is the penalty "l1". A mixture of both penalties is refused, since no solver has it yet.
+    C : float, default=1.0
+        The cost of a row, as in scikit-learn. inf stands for no penalty, and is trained as the cost 1e10.
+    solver : {"auto", "newton"}, or object, default="auto"
+        "auto" is Newton's method. The names of scikit-learn's solvers, such as "lbfgs", mean "auto". streamsvm.Newton
+        has the options.
     dual : bool, default=False
         Without effect, since the solver finds the optimum, and proves it with both the primal and the dual problem.
+    warm_start : bool, default=False
+        Without effect: Newton's method starts from a sample of the rows, in memory.
 
     References
     ----------
@@ -285,13 +276,15 @@ class LogisticRegression(BaseLinear, BaseSVC):
     ('converged', (200, 2), True)
     """
 
-    solver = "newton"
-
-    C: float = field(default=1.0, kw_only=False)
+    penalty: str | None = field(default="l2", kw_only=False)  # type: ignore[assignment]
+    C: float = 1.0
+    l1_ratio: float | None = 0.0
+    solver: OptionSet | str = "auto"
     intercept_scaling: float = 1.0
     fit_intercept: bool = True
-    penalty: str = "l2"
     dual: bool = False
+    max_iter: int = -1
+    warm_start: bool = False
 
     takes_label_sets = True
 
@@ -312,8 +305,26 @@ class LogisticRegression(BaseLinear, BaseSVC):
         check_is_fitted(self)
         return self._map_scores(X, partial(_find_probabilities, self.model_))
 
+    def _name_solver(self) -> str:
+        name = super()._name_solver()
+        return AUTO if name in SKLEARN_SOLVERS else name
+
+    def _name_penalty(self) -> Any:
+        """Return the name of the penalty. scikit-learn's l1_ratio takes the place of its parameter `penalty`."""
+        if self.l1_ratio not in (None, 0, 1):
+            raise InputError(
+                f"l1_ratio is {self.l1_ratio!r:.40}: no solver mixes both penalties; choose 0 (l2) or 1 (l1)"
+            )
+        if self.l1_ratio == 1 and not self._has_no_penalty():
+            return "l1"
+        return "l2" if self.penalty in (None, DEPRECATED, "elasticnet") else self.penalty
+
+    def _has_no_penalty(self) -> bool:
+        return self.penalty is None or bool(np.inf == self.C)
+
     def _name_options(self) -> dict[str, Any]:
-        return {**super()._name_options(), "loss": "logistic"}
+        cost = {"C": INFINITE_COST} if self._has_no_penalty() else {}
+        return {**super()._name_options(), **cost, "loss": "logistic", "penalty": self._name_penalty()}
 
 
 def _find_probabilities(model: Model, scores: F64) -> F64:
@@ -340,7 +351,7 @@ class LinearSVR(BaseLinear, BaseSVR):
     epsilon : float, default=0.0
         The error that costs nothing, in units of the targets. With 0 the losses are the absolute and the squared error.
     loss : {"epsilon_insensitive", "squared_epsilon_insensitive"}, default="epsilon_insensitive"
-    solver : {"auto", "newton", "cutting-plane"}, default="auto"
+    solver : {"auto", "newton", "cutting-plane"}, or object, default="auto"
         "auto" is Newton's method, for at most a few thousand features. Cutting planes, for the first loss only, allow
         any number of features, but take ten times as many reads of the data.
 
@@ -365,13 +376,14 @@ class LinearSVR(BaseLinear, BaseSVR):
     ('converged', True, True)
     """
 
-    C: float = field(default=1.0, kw_only=False)
+    C: float = 1.0
     epsilon: float = 0.0
     loss: str = "epsilon_insensitive"
-    solver: str = "auto"
+    solver: OptionSet | str = "auto"
     intercept_scaling: float = 1.0
     fit_intercept: bool = True
     dual: bool | str = "auto"
+    max_iter: int = -1
 
 
 class LinearOneClassSVM(BaseLinear, BaseOneClass):
@@ -441,11 +453,10 @@ class RankSVM(BaseSVM):
         "roc-area" is for two classes, which may be texts, without queries.
     tol : float, default=1e-3
         The relative duality gap, (P - D) / P, at which training ends.
-    acceleration : {"line-search", "none"}, default="line-search"
-        How cutting planes are chosen: by a line search, or by Algorithm 2 of Joachims (2006) as published.
-    epsilon : float or None, default=None
-        The tolerance of Algorithm 2, which replaces `tol`: training stops when the worst cut is violated by at most
-        epsilon, as a mean loss.
+    solver : {"auto", "cutting-plane"}, or object, default="auto"
+        With CuttingPlane(acceleration="none"), cutting planes are chosen by Algorithm 2 of Joachims (2006) as
+        published, otherwise by a line search. Its option epsilon is the tolerance of Algorithm 2, which replaces `tol`:
+        training stops when the worst cut is violated by at most epsilon, as a mean loss.
 
     Attributes
     ----------
@@ -466,15 +477,13 @@ class RankSVM(BaseSVM):
     ('converged', True)
     """
 
-    solver = "cutting-plane"
     class_weight = None
     resident_rows = None
 
-    C: float = field(default=1.0, kw_only=False)
+    C: float = 1.0
     task: str = "rank"
     tol: float = 1e-3
-    acceleration: str = "line-search"
-    epsilon: float | None = None
+    solver: OptionSet | str = "auto"
 
     def fit(  # type: ignore[override]
         self, X: Any, y: Any = None, qid: Any = None, sample_weight: Any = None
@@ -527,9 +536,6 @@ class RankSVM(BaseSVM):
             ids = None if qid is None else read_queries(qid)
             swapped = evaluate_ranking(scores, labels.astype(np.float64), ids)["swapped_pairs"]
         return 1.0 if swapped is None else 1.0 - float(swapped)
-
-    def _name_options(self) -> dict[str, Any]:
-        return {"epsilon": None}  # the solver's option epsilon has another meaning
 
     def _set_model(self, model: RankModel, label_dtype: Any = None) -> None:
         super()._set_model(model, label_dtype)

@@ -39,6 +39,8 @@ from streamsvm.numeric.stored_types import Scaling
 from streamsvm.problems.nu import NU_CLASSIFY, NU_REGRESS, ONE_CLASS
 from streamsvm.problems.registry import MULTI_CLASS, PROBLEMS, find_entry
 from streamsvm.problems.regression import REGRESS
+from streamsvm.solvers import options
+from streamsvm.solvers.options import SMO, InteriorPoint, KernelFeatures
 from streamsvm.solvers.registry import AUTO, find_solver
 from streamsvm.system.errors import InputError
 
@@ -123,7 +125,10 @@ def _get_training(model: Model) -> dict[str, Any]:
         known["intercept_scaling"] = recorded["bias_feature"]
     if factors is not None and np.any(factors != 1.0):
         known["class_weight"] = dict(zip(model.classes.tolist(), factors.tolist(), strict=True))
-    known |= {name: info[name] for name in ("approximation", "rank") if name in info}
+    if "approximation" in info:
+        known["solver"] = InteriorPoint(approximation=info["approximation"], n_components=info["rank"])
+    elif isinstance(model, KernelModel) and recorded.get("bias_feature", 1.0) != SMO.intercept_scaling:
+        known["solver"] = SMO(intercept_scaling=recorded["bias_feature"])
     return known | _name_multi_class(model)
 
 
@@ -142,10 +147,11 @@ def _name_map(model: LinearModel) -> dict[str, Any]:
     """Return the parameters of a model's map; empty without a map, or for an unnamed map of earlier versions."""
     found = None if model.features is None else model.features.map
     if isinstance(found, PolynomialMap):
-        return {"feature_map": "polynomial"}
+        return {"feature_map": options.PolynomialMap()}
     if found is None or found.approximation is None:
         return {}
-    return {"feature_map": found.approximation, "rank": found.rank, **_name_kernel(found.kernel)}
+    kind = next(kind for kind in KernelFeatures.__subclasses__() if kind.name == found.approximation)
+    return {"feature_map": kind(n_components=found.rank, **_name_kernel(found.kernel))}
 
 
 def _name_kernel(kernel: Kernel) -> dict[str, Any]:

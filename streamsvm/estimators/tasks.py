@@ -19,7 +19,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from streamsvm.data.sources.arrays import hold, refuse_unsuitable, to_numpy
 from streamsvm.estimators.base import BaseSVM, show_as
-from streamsvm.estimators.inputs import is_dataset, refuse_columns
+from streamsvm.estimators.inputs import DEPRECATED, is_dataset, refuse_columns
 from streamsvm.models.calibration import find_calibration
 from streamsvm.models.evaluate import evaluate, find_probabilities, has_probabilities, judge_weighted_rows
 from streamsvm.models.model import Model
@@ -32,7 +32,7 @@ from streamsvm.problems.regression import REGRESS
 
 
 def _asks_for_probabilities(estimator: Any) -> bool:
-    return bool(getattr(estimator, "probability", False))
+    return getattr(estimator, "probability", False) not in (False, DEPRECATED)
 
 
 def find_log_probabilities(model: Model, scores: F64) -> F64:
@@ -211,11 +211,6 @@ class BaseSVR(RegressorMixin, BaseSVM):  # type: ignore[misc]
         y, sample_weight = hold(y), hold(sample_weight)
         refuse_unsuitable(y=y, sample_weight=sample_weight)
         return float(r2_score(np.asarray(y), np.asarray(self.predict(X)), sample_weight=sample_weight))
-
-    def _list_own_options(self) -> dict[str, str]:
-        own = super()._list_own_options()
-        own.pop("epsilon", None)  # for cutting planes, the option of this name is the stopping rule
-        return own
 
 
 class BaseOneClass(OutlierMixin, BaseSVM):  # type: ignore[misc]

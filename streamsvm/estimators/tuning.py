@@ -17,6 +17,7 @@ from streamsvm.options import TrainOptions
 from streamsvm.problems.registry import find_problem
 from streamsvm.runs.tune import AXES, Tuning
 from streamsvm.runs.tune import tune as tune_source
+from streamsvm.solvers.options import OptionSet
 from streamsvm.system.errors import InputError
 from streamsvm.system.machine import parse_bytes
 
@@ -114,8 +115,9 @@ def tune(
     overwrite : bool, default=False
         Whether to replace a grid in `out`.
     **settings
-        Other fields of streamsvm.options.TrainOptions: solver, kernel, task, tol, class_weight, seed and more. If
-        loss, epsilon, nu or class_weight is a list, each of its values is tried.
+        Other fields of streamsvm.options.TrainOptions: solver (a name, or an object such as CuttingPlane), kernel,
+        task, tol, class_weight, seed and more. If loss, epsilon, nu or class_weight is a list, each of its values is
+        tried.
 
     Returns
     -------
@@ -136,6 +138,9 @@ def tune(
     >>> len(tuned.trials), tuned.best.mean > 0.9, tuned.estimator.score(X, y) > 0.9
     (2, True, True)
     """
+    if isinstance(solver := settings.get("solver"), OptionSet):
+        own = {name: str(value) for name, value in solver.list_given().items()}
+        settings |= {"solver": solver.name, "options": {**own, **settings.get("options", {})}}
     axes = {name: settings.pop(name) for name in AXES if isinstance(settings.get(name), list | tuple)}
     try:
         options = TrainOptions(memory_bytes=None if memory is None else parse_bytes(memory), **settings)

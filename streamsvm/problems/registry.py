@@ -124,6 +124,12 @@ def settle_multi_class(task: str, way: str | None) -> tuple[str, str | None]:
     return (task, way) if own == "classify" else (own, None)
 
 
+def name_task(task: str) -> str:
+    """Return the option of the command line that chooses a task."""
+    way = next((way for way, own in MULTI_CLASS.items() if own == task != next(iter(PROBLEMS))), None)
+    return f"--task {task}" if way is None else f"--multi-class {way}"
+
+
 def name_losses() -> list[str]:
     """Return the names of the losses of all problems."""
     return list(dict.fromkeys(loss for entry in PROBLEMS.values() for loss in entry.losses))

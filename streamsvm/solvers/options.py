@@ -1,16 +1,23 @@
 """The solvers' own options: frozen dataclasses that declare their names, types, defaults and help texts.
 
-Users give these options as strings (`--option merge=5`, or the mapping `TrainOptions.options`). They are defined in the
-dataclass alone: the command line, its help and the checks read it.
+Users give these options as strings (`--option merge=5`, or the mapping `TrainOptions.options`), or as an object that
+estimators take as their solver (`solver=BudgetedSGD(merge=5)`). They are defined in the dataclass alone: the command
+line, its help, the documentation of the objects and the checks read it.
+
+What users name a solver, such as cutting-plane, has a record for each kind of problem (solvers.registry), and the
+options of the records may differ. The class with a `name` has the options of all of them; a record refuses those that
+it lacks.
 """
 
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeVar, dataclass_transform
 
+from streamsvm.system.docstrings import Entry, join_sections, split_sections, write_entries
 from streamsvm.system.errors import InputError, require_known
 
 Options = TypeVar("Options")
@@ -32,6 +39,48 @@ class Option(NamedTuple):
     shown: str
     help: str
     words: tuple[str, ...] = ()
+
+
+@dataclass_transform(kw_only_default=True, frozen_default=True)
+class OptionSet:
+    """The base class of options that belong together, of a solver or a feature map: subclasses are frozen dataclasses.
+
+    `get_params` and `set_params` are those of scikit-learn, so that clones and grids reach the options of an
+    estimator's solver and feature map, as solver__acceleration and feature_map__gamma.
+    """
+
+    name: ClassVar[str] = ""  # as on the command line; empty for a class that users do not name
+
+    def __init_subclass__(cls) -> None:
+        dataclass(frozen=True, kw_only=True, repr=False)(cls)
+        if cls.__doc__:  # python -OO has no docstrings
+            sections = split_sections(cls.__base__.__doc__) | split_sections(cls.__doc__)
+            entries = {}
+            for each in fields(cls):  # type: ignore[arg-type]
+                if (own := each.metadata.get(OPTION)) is not None:
+                    kind, text = f"{own.shown}, default={each.default!r}", textwrap.fill(own.help, 100)
+                    entries[each.name] = Entry(kind, textwrap.indent(text, "    "))
+            cls.__doc__ = join_sections(sections | ({"Parameters": write_entries(entries)} if entries else {}))
+
+    def list_given(self) -> dict[str, Any]:
+        """Return the options that differ from their defaults, by name."""
+        values = {each.name: (getattr(self, each.name), each.default) for each in fields(self)}  # type: ignore[arg-type]
+        return {name: value for name, (value, default) in values.items() if value != default}
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:  # noqa: ARG002
+        """Return all options by name."""
+        return dict(vars(self))
+
+    def set_params(self, **params: Any) -> Self:
+        """Change options, as scikit-learn's grids do with clones. Raises InputError for an unknown option."""
+        for name in params:
+            require_known("option", name, vars(self))
+        vars(self).update(params)
+        return self
+
+    def __repr__(self) -> str:
+        given = ", ".join(f"{name}={value!r}" for name, value in self.list_given().items())
+        return f"{type(self).__name__}({given})"
 
 
 def choice(*words: str, default: str | None = "", help: str, read_with: Words = ALWAYS) -> Any:  # noqa: A002
@@ -99,7 +148,7 @@ def _make_field(default: Any, option: Option, read_with: Words) -> Any:
 
 def name_options(kind: type[Any]) -> dict[str, Option]:
     """Return all options by name."""
-    return {each.name: each.metadata[OPTION] for each in fields(kind)}
+    return {each.name: each.metadata[OPTION] for each in fields(kind) if OPTION in each.metadata}
 
 
 def read_options(kind: type[Options], given: Mapping[str, str], solver: str) -> Options:
@@ -141,9 +190,10 @@ def _read_number(text: str) -> float:
         return math.nan
 
 
-@dataclass(frozen=True)
-class BudgetedOptions:
-    """The options of budgeted SGD; the help text of each field explains it."""
+class BudgetedSGD(OptionSet):
+    """Stochastic gradient descent on a budget of support vectors, with its options."""
+
+    name = "budgeted-sgd"
 
     budget: int = count(1, default=500, help="the most support vectors of a model")
     merge: int | None = count(2, help="support vectors to merge into one when the budget is exceeded; 2 by default")
@@ -160,9 +210,8 @@ class BudgetedOptions:
     )
 
 
-@dataclass(frozen=True)
-class ClassDecompositionOptions:
-    """The options of decomposition for Crammer-Singer with a kernel; the help text of each field explains it."""
+class ClassDecompositionOptions(OptionSet):
+    """The options of decomposition for Crammer-Singer with a kernel."""
 
     intercept_scaling: float = bias_feature(
         "value s of the constant feature whose weights are the biases, so that the kernel is k(x, z) + s^2; 0 means "
@@ -172,9 +221,8 @@ class ClassDecompositionOptions:
     cache_bytes: int | None = kernel_cache("rbf", "poly", "precomputed")
 
 
-@dataclass(frozen=True)
-class CrammerSingerOptions:
-    """The options of linear Crammer-Singer; the help text of each field explains it."""
+class CrammerSingerOptions(OptionSet):
+    """The options of cutting planes for linear Crammer-Singer."""
 
     acceleration: str = choice(
         "auto",
@@ -187,22 +235,22 @@ class CrammerSingerOptions:
     max_cuts: int | None = count(4, help="the most cuts that are kept at once")
 
 
-@dataclass(frozen=True)
-class CuttingPlaneOptions:
-    """The options of cutting planes for the hinge loss; the help text of each field explains it."""
+class CuttingPlane(OptionSet):
+    """Cutting planes, with the options that they have for the hinge loss; for other losses they have fewer."""
+
+    name = "cutting-plane"
 
     acceleration: str = choice(
         "auto",
         "one-read",
         "block-ascent",
-        "guided",
         "line-search",
         "none",
         help="the exact solution for the rows near the margin (one-read), dual coordinate ascent on one block of the "
         "rows after another (block-ascent), a line search, or Algorithm 1 of Joachims 2006 without changes (none); "
         "auto chooses the first that suits the number of features and the memory, or a line search if epsilon or "
         "max_cuts is given; if there are too many features or too few resident rows, block-ascent replaces one-read, "
-        "and a note says so; guided is the earlier name of auto",
+        "and a note says so",
     )
     epsilon: float | None = positive(help="the paper's stopping rule: the largest allowed violation of a cut, per row")
     intercept_scaling: float = bias_feature()
@@ -214,21 +262,18 @@ class CuttingPlaneOptions:
     )
 
 
-@dataclass(frozen=True)
-class OneClassOptions:
+class OneClassOptions(OptionSet):
     """The options of the linear one-class SVM, which has none."""
 
 
-@dataclass(frozen=True)
-class NewtonOptions:
-    """The options of Newton's method; the help text of each field explains it."""
+class NewtonOptions(OptionSet):
+    """The options of Newton's method for one problem after another."""
 
     intercept_scaling: float = bias_feature()
 
 
-@dataclass(frozen=True)
 class AnyLossOptions(NewtonOptions):
-    """The options of cutting planes for any convex loss; the help text of each field explains it."""
+    """The options of cutting planes for any convex loss."""
 
     max_cuts: int | None = count(4, help="the most cuts that are kept at once")
 
@@ -238,9 +283,8 @@ SMALL_ROWS = 1024  # Up to this many rows form a single working set of SMO, whic
 WITH_ACTIVE_ROWS = ("second-order", "largest", "smallest", "random", "chunking")  # Platt's loops hold all rows.
 
 
-@dataclass(frozen=True)
-class DecompositionOptions:
-    """The options of decomposition (smo and irwls); the help text of each field explains it."""
+class DecompositionOptions(OptionSet):
+    """The options of decomposition (smo and irwls)."""
 
     selection: str = choice(
         *WITH_ACTIVE_ROWS,
@@ -259,6 +303,19 @@ class DecompositionOptions:
         1, help="pair steps of SMO after which training ends; no limit by default (LIBSVM: the limit of iterations)"
     )
     cache_bytes: int | None = kernel_cache("rbf", "poly", "sigmoid", "precomputed")
+
+
+class SMO(DecompositionOptions):
+    """Sequential minimal optimization on active sets of rows, with its options."""
+
+    name = "smo"
+    intercept_scaling: float = bias_feature("the constant feature of Crammer-Singer with a kernel; 0 means no bias")
+
+
+class IRWLS(DecompositionOptions):
+    """Iterated reweighted least squares on active sets of rows, with their options."""
+
+    name = "irwls"
 
 
 OF_A_KERNEL = ("kernel", "gamma", "degree", "coef0", "rank", "seed")  # the options that kernel approximations read
@@ -292,13 +349,60 @@ class FeatureOptions:
     overwrite: bool = False
 
 
+class KernelFeatures(OptionSet):
+    """A map to features that approximate a kernel.
+
+    Parameters
+    ----------
+    kernel : {"rbf", "poly", "linear", "sigmoid"}, default="rbf"
+        The kernel, as in SVC.
+    gamma : float, "scale" or "auto", default="scale"
+        The scale of the kernel, as in SVC.
+    degree : int, default=3
+        The degree of the kernel "poly".
+    coef0 : float, default=0.0
+        The constant of the kernels "poly" and "sigmoid".
+    n_components : int, default=300
+        The number of features.
+    """
+
+    kernel: str = "rbf"
+    gamma: float | str = "scale"
+    degree: int = 3
+    coef0: float = 0.0
+    n_components: int = FeatureOptions.rank
+
+
+class IncompleteCholesky(KernelFeatures):
+    """Features from a pivoted incomplete Cholesky factor of the kernel matrix; 11 reads of the rows."""
+
+    name = "cholesky"
+
+
+class Eigenmap(KernelFeatures):
+    """Features from the leading eigenvectors within an incomplete Cholesky factor; 12 reads of the rows."""
+
+    name = "eigen"
+
+
+class Nystroem(KernelFeatures):
+    """Features from the kernel values with random rows; one read."""
+
+    name = "nystrom"
+
+
+class PolynomialMap(OptionSet):
+    """All features, their squares, and the products of two of them; two reads of the rows."""
+
+    name = "polynomial"
+
+
 ADAPTIVE = {"reduction": ("adaptive-balanced", "adaptive")}
 REDUCED = {"reduction": ("adaptive-balanced", "adaptive", "fixed")}
 
 
-@dataclass(frozen=True)
-class InteriorPointOptions:
-    """The choice of the rows that form the normal equations; each field's help text explains it.
+class InteriorPointOptions(OptionSet):
+    """The choice of the rows that form the normal equations.
 
     The symbols Q, q_U, omega_i, mu, theta and beta are those of Jung, O'Leary & Tits 2008, section 3.2.
     """
@@ -322,10 +426,18 @@ class InteriorPointOptions:
     beta: float = positive(default=4.0, help="the share of rows in Q is mu^(1 / beta), (3.18)", read_with=ADAPTIVE)
 
 
-@dataclass(frozen=True)
-class LabelNewtonOptions(NewtonOptions):
-    """The options of Newton's method for many labels; the help text of each field explains it."""
+class InteriorPoint(InteriorPointOptions):
+    """The interior-point method, with its options. SVC, which solves on features, also reads those of the features."""
 
+    name = "interior-point"
+    approximation: str = choice(*APPROXIMATIONS, help="how features approximate the kernel of SVC")
+    n_components: int = count(1, default=300, help="the number of features that approximate the kernel of SVC")
+
+
+class Newton(NewtonOptions):
+    """Newton's method, with the options that it has for many labels; for other problems it has fewer."""
+
+    name = "newton"
     curvature_rows: int = count(
         default=0, least=0, help="rows from which a pass computes the curvature of a label; 0: 64 for each weight"
     )
@@ -336,9 +448,8 @@ class LabelNewtonOptions(NewtonOptions):
     )
 
 
-@dataclass(frozen=True)
-class RankingOptions:
-    """The options of ranking; the help text of each field explains it."""
+class RankingOptions(OptionSet):
+    """The options of cutting planes for rankings."""
 
     acceleration: str = choice(
         "line-search", "none", help="a line search, or Algorithm 2 of Joachims 2006 without changes"

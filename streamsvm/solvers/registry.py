@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, Literal
 
-from streamsvm.problems.registry import PROBLEMS, SPARSE, find_kinds
+from streamsvm.problems.registry import PROBLEMS, SPARSE, find_kinds, name_task
 from streamsvm.solvers import options as own_options
 from streamsvm.solvers.options import ALWAYS, WITH_ACTIVE_ROWS, Words
 from streamsvm.system.errors import InputError
@@ -123,7 +123,7 @@ SOLVERS = [
     SolverRecord(
         name="cutting-plane",
         losses=("hinge",),
-        own=own_options.CuttingPlaneOptions,
+        own=own_options.CuttingPlane,
         solver="streamsvm.solvers.cutting_plane.setup:set_up",
         keeps_dual=True,
         process_bytes=OTHER_BYTES,
@@ -142,7 +142,7 @@ SOLVERS = [
     replace(
         NEWTON,
         losses=("labels",),
-        own=own_options.LabelNewtonOptions,
+        own=own_options.Newton,
         solver="streamsvm.solvers.label_newton.setup:LabelNewtonSolver",
         compiled=("label-newton",),
         reads={"tol": ALWAYS},
@@ -190,7 +190,7 @@ SOLVERS = [
     SolverRecord(
         name="budgeted-sgd",
         losses=("hinge", "kinked", "squared-tube"),
-        own=own_options.BudgetedOptions,
+        own=own_options.BudgetedSGD,
         solver="streamsvm.solvers.budgeted_sgd.setup:set_up",
         compiled=("budgeted-sgd", "budgeted-removal", "budgeted-average"),
         kernels=("rbf", "linear", "poly", "sigmoid"),
@@ -242,7 +242,7 @@ def find_solver(
         if can_solve(record, kinds):
             return record
     losses = PROBLEMS[task].losses
-    asked = f"{loss or next(iter(losses))} of --task {task}" + f" with --penalty {penalty}" * (penalty != "l2")
+    asked = f"{loss or next(iter(losses))} of {name_task(task)}" + f" with --penalty {penalty}" * (penalty != "l2")
     able = dict.fromkeys(record.name for record in SOLVERS if can_solve(record, kinds))
     others = [other for other, own in losses.items() if any(can_solve(record, own) for record in named)]
     instead = f", or --loss {' or '.join(others)}, which it supports" if others else ""

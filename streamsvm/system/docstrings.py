@@ -23,12 +23,13 @@ class Documented:
 
     _summary: ClassVar[str]
     _documented: ClassVar[dict[str, dict[str, Entry]]] = {}
+    _sections: ClassVar[tuple[str, ...]] = ("Parameters", "Attributes")  # those with entries
 
     def __init_subclass__(cls, **settings: Any) -> None:
         super().__init_subclass__(**settings)
         sections = split_sections(cls.__doc__)
         cls._summary = sections[""]
-        cls._documented = {title: read_entries(sections.get(title, "")) for title in ("Parameters", "Attributes")}
+        cls._documented = {title: read_entries(sections.get(title, "")) for title in cls._sections}
 
     @classmethod
     def _list_entries(cls, title: str) -> dict[str, Entry]:

@@ -49,7 +49,7 @@ BAD_TRAINING = {
     "option value": (["{data}", "--option", "epsilon=-1"], "option epsilon=-1"),
     "acceleration": (
         ["{data}", "--option", "acceleration=warp"],
-        "choose from auto, one-read, block-ascent, guided",
+        "choose from auto, one-read, block-ascent, line-search",
     ),
     "class unknown": (["{data}", "--class-weight", "7=2"], "class_weight names '7'; the classes are -1 and 1"),
     "class weight negative": (["{data}", "--class-weight", "1=-2"], "class_weight of 1 is -2.0"),

@@ -40,10 +40,11 @@ def test_from_training_to_predictions(own: tuple[str, ...], run: Run, rows: Path
     assert run("report", out).code == 0
 
 
-def test_the_task_is_another_name_of_it(run: Run, rows: Path, tmp_path: Path) -> None:
-    names = {"a": JOINT, "b": ("--task", "crammer-singer")}
-    found = [run("train", rows, "--out", tmp_path / at, *own, "--json").result for at, own in names.items()]
-    assert found[0]["model_sha256"] == found[1]["model_sha256"]
+def test_it_is_not_a_task(run: Run, rows: Path, tmp_path: Path) -> None:
+    ran = run("train", rows, "--out", tmp_path / "run", "--task", "crammer-singer")
+    assert ran.code == 2
+    assert "argument --task: invalid choice: 'crammer-singer' (choose from" in ran.err
+    assert "--multi-class crammer_singer" in run("train", "--help-solver", "cutting-plane").out
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from streamsvm.kernels.names import PARAMETERS
-from streamsvm.problems.registry import PROBLEMS, SPARSE
+from streamsvm.problems.registry import PROBLEMS, SPARSE, name_task
 from streamsvm.solvers.registry import SOLVERS
 from tests.commands import Run, data, run, text, trained  # noqa: F401
 
@@ -91,7 +91,8 @@ def test_every_setting_of_every_method(run: Run, tmp_path: Path, method: object,
         if set(kinds) & ({"smooth"} if is_sparse else set(method.losses))
     ]
     task, loss = able[0]
-    asked = ["--solver", method.name, "--task", task, "--loss", loss, f"--{name.replace('_', '-')}", VALUES[name]]
+    asked = ["--solver", method.name, *name_task(task).split(), "--loss", loss]
+    asked += [f"--{name.replace('_', '-')}", VALUES[name]]
     asked += ["--penalty", "l1"] * is_sparse
     ran = run("train", tmp_path / "none.zarr", "--out", tmp_path / "run", *asked)
     reads = SOLVERS[0].reads if (method.name, method.losses) == (SOLVERS[0].name, ("convex",)) else method.reads

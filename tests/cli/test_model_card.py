@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 from sklearn.metrics import accuracy_score
 
-from streamsvm import SVC, LinearSVC, LinearSVR, OneClassSVM, ingest
+from streamsvm import SVC, LinearSVC, LinearSVR, Nystroem, OneClassSVM, ingest
 from streamsvm.cli.info import write_card
 from streamsvm.models.model import LinearModel, load
 from tests.commands import Run, run
@@ -81,7 +81,7 @@ def test_info_of_a_model(run: Run, trained: Path) -> None:
     assert run("info", trained / "model.npz", "--json").result["label_column"] == "kind"
 
 
-@pytest.mark.parametrize("kind", [SVC(), LinearSVR(), OneClassSVM(), LinearSVC(feature_map="nystrom", rank=5)])
+@pytest.mark.parametrize("kind", [SVC(), LinearSVR(), OneClassSVM(), LinearSVC(feature_map=Nystroem(n_components=5))])
 def test_cards_of_other_models_without_a_run(tmp_path: Path, kind: object) -> None:
     y = X[:, 0] if isinstance(kind, LinearSVR) else KINDS
     model = kind.fit(X, None if isinstance(kind, OneClassSVM) else y)  # type: ignore[attr-defined]

@@ -16,7 +16,10 @@ import streamsvm
 from streamsvm import (
     SVC,
     SVR,
+    BudgetedSGD,
     BudgetedSVC,
+    CuttingPlane,
+    IncompleteCholesky,
     LinearOneClassSVM,
     LinearSVC,
     LinearSVR,
@@ -91,9 +94,12 @@ def test_weights_that_are_all_zero_are_refused_alike_wherever_the_rows_are(estim
         ({"memory": "lots"}, "'lots' is not a size in bytes"),
         ({"n_jobs": 0}, "n_jobs is 0"),
         ({"n_jobs": -2}, "n_jobs is -2"),
-        ({"acceleration": "warp"}, "choose from auto, one-read, block-ascent, guided, line-search, none"),
-        ({"epsilon": -1}, "option epsilon=-1"),
-        ({"resident_rows": 10, "acceleration": "none"}, "resident rows cannot be used with acceleration=none"),
+        ({"solver": CuttingPlane(acceleration="warp")}, "choose from auto, one-read, block-ascent, line-search, none"),
+        ({"solver": CuttingPlane(epsilon=-1)}, "option epsilon=-1"),
+        (
+            {"resident_rows": 10, "solver": CuttingPlane(acceleration="none")},
+            "resident rows cannot be used with acceleration=none",
+        ),
     ],
 )
 def test_bad_parameters(parameters: dict[str, Any], message: str) -> None:
@@ -186,9 +192,9 @@ def test_numbers_that_float64_does_not_hold(name: str, value: Any) -> None:
         (SVC, {"n_jobs": "two"}, "n_jobs is 'two'"),
         (SVC, {"class_weight": {1: HUGE}}, "class_weight of 1 is 1000"),
         (SVC, {"class_weight": {1: 5e-324}}, "class_weight of 1 is 5e-324; .* at least 1e-290"),
-        (LinearSVC, {"feature_map": "cholesky", "rank": 2.5}, "rank is 2.5"),
+        (LinearSVC, {"feature_map": IncompleteCholesky(n_components=2.5)}, "rank is 2.5"),
         (LinearSVC, {"intercept_scaling": 1e308}, "intercept_scaling=1e.308: a positive number up to"),
-        (BudgetedSVC, {"pack": 1e300}, "option pack=1e.300"),
+        (BudgetedSVC, {"solver": BudgetedSGD(pack=1e300)}, "option pack=1e.300"),
         (LinearSVR, {"C": 5e-324}, "C is 5e-324; the smallest supported value is 1e-290"),
         (RankSVM, {"C": 1e-320}, "C is 1e-320; the smallest supported value is 1e-290"),
     ],

@@ -14,7 +14,7 @@ from scipy.sparse import csr_array
 from sklearn.base import clone
 
 import streamsvm
-from streamsvm import BudgetedSVC
+from streamsvm import BudgetedSGD, BudgetedSVC
 from streamsvm.data.sources import in_memory
 from streamsvm.kernels.kernel import Kernel
 from streamsvm.options import TrainOptions
@@ -33,11 +33,8 @@ GIVEN: dict[str, Any] = {"C": 3.0, "budget": 30, "gamma": 0.2}
 def test_fit_is_train(tmp_path: Path) -> None:
     """Every parameter gets where it belongs: each changes the model, or is the command line's option."""
     parameters: dict[str, Any] = {
-        "merge": 4,
-        "maintenance": "gradient-merge",
+        "solver": BudgetedSGD(merge=4, maintenance="gradient-merge", pack=5, replicas=2),
         "epochs": 2,
-        "pack": 5,
-        "replicas": 2,
         "fit_intercept": True,
         "class_weight": {1: 2.0},
         "random_state": 9,
@@ -163,7 +160,7 @@ def test_labels_and_names_of_a_stream() -> None:
         ({"expected_rows": "many"}, {"classes": [-1, 1]}, "expected_rows is 'many'"),
         ({"C": -1.0}, {"classes": [-1, 1]}, "C is -1.0; it must be positive"),
         ({"kernel": "poly"}, {"classes": [-1, 1]}, "only vectors of the rbf kernel can be merged"),
-        ({"merge": 1}, {"classes": [-1, 1]}, "option merge=1"),
+        ({"solver": BudgetedSGD(merge=1)}, {"classes": [-1, 1]}, "option merge=1"),
         ({}, {"classes": [-1, 1], "sample_weight": -np.ones(400)}, "sample weight is negative"),
     ],
 )
@@ -190,9 +187,11 @@ def test_what_fit_refuses() -> None:
     for parameters, message in (
         ({"kernel": "linear"}, "not those of the linear kernel: choose maintenance=projection"),
         ({"budget": 0}, "option budget=0"),
-        ({"maintenance": "none"}, "maintenance 'none'"),
+        ({"solver": BudgetedSGD(maintenance="none")}, "maintenance 'none'"),
         ({"epochs": 1.5}, "option epochs=1.5"),
         ({"n_jobs": 0}, "n_jobs is 0"),
+        ({"solver": BudgetedSGD(budget=20)}, r"solver=BudgetedSGD\(budget=20\): set budget in one of the two places"),
+        ({"solver": BudgetedSGD(bias="free")}, "for a bias, set fit_intercept of BudgetedSVC"),
     ):
         with pytest.raises(InputError, match=message):
             BudgetedSVC(**{**GIVEN, **parameters}).fit(X, Y)

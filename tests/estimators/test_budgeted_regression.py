@@ -15,7 +15,7 @@ from sklearn.kernel_ridge import KernelRidge
 from sklearn.metrics.pairwise import rbf_kernel
 
 import streamsvm
-from streamsvm import BudgetedSVR
+from streamsvm import BudgetedSGD, BudgetedSVR
 from streamsvm.data.sources.in_memory import ArrayDataset
 from streamsvm.ingestion.readers import ingest
 from streamsvm.models.evaluate import evaluate
@@ -43,11 +43,13 @@ def measure(model: Any) -> float:
 def test_nearly_as_good_as_libsvm_with_few_support_vectors(merge: int) -> None:
     """For targets far from 0, in any unit."""
     exact = svm.SVR(C=5.0, gamma=1.0).fit(X, Y)
-    model = BudgetedSVR(**GIVEN, merge=merge, epochs=5).fit(X, Y)
+    model = BudgetedSVR(epochs=5, solver=BudgetedSGD(merge=merge), **GIVEN).fit(X, Y)
     assert len(model.support_vectors_) <= 80 < len(exact.support_)
     assert measure(model) < 1.3 * measure(exact) < 0.5 * np.std(NEW_Y)
     assert (model.status_, model.lower_bound_, model.gap_) == ("pass_limit", None, None)
-    small = BudgetedSVR(**{**GIVEN, "C": 5e-4, "epsilon": 1e-5}, merge=merge, epochs=5).fit(X, Y * 1e-4)
+    small = BudgetedSVR(epochs=5, solver=BudgetedSGD(merge=merge), **{**GIVEN, "C": 5e-4, "epsilon": 1e-5}).fit(
+        X, Y * 1e-4
+    )
     np.testing.assert_allclose(small.predict(NEW) * 1e4, model.predict(NEW), rtol=1e-4)
 
 
@@ -107,9 +109,9 @@ def test_the_objective_of_the_squared_loss_is_verified(tmp_path: Path) -> None:
 
 def test_fit_is_train(tmp_path: Path) -> None:
     """Every parameter gets where it belongs, and so it does on sparse rows."""
-    parameters: dict[str, Any] = {"merge": 4, "maintenance": "gradient-merge", "epochs": 2, "replicas": 2, "pack": 7}
+    parameters: dict[str, Any] = {"merge": 4, "maintenance": "gradient-merge", "replicas": 2, "pack": 7}
     dataset = ingest(X, tmp_path / "rows.zarr", Y, regression=True)
-    model = BudgetedSVR(**GIVEN, **parameters, epsilon=0.3, random_state=4).fit(dataset)
+    model = BudgetedSVR(**GIVEN, solver=BudgetedSGD(**parameters), epochs=2, epsilon=0.3, random_state=4).fit(dataset)
     options = TrainOptions(
         task="regress",
         C=5.0,
@@ -118,7 +120,7 @@ def test_fit_is_train(tmp_path: Path) -> None:
         gamma=1.0,
         epsilon=0.3,
         seed=4,
-        options={"budget": "80", **{name: str(value) for name, value in parameters.items()}},
+        options={"budget": "80", "epochs": "2", **{name: str(value) for name, value in parameters.items()}},
     )
     result = train(dataset, options, tmp_path / "run")
     assert model.model_.to_bytes() == result.model.to_bytes()

@@ -20,7 +20,18 @@ from sklearn.model_selection import GridSearchCV, GroupKFold, cross_validate
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
-from streamsvm import SVC, BudgetedSVC, LinearSVC, LinearSVR, LogisticRegression, OneClassSVM, RankSVM, ingest
+from streamsvm import (
+    SVC,
+    BudgetedSVC,
+    CuttingPlane,
+    InteriorPoint,
+    LinearSVC,
+    LinearSVR,
+    LogisticRegression,
+    OneClassSVM,
+    RankSVM,
+    ingest,
+)
 from streamsvm.system.display import draw_gaps
 from streamsvm.system.errors import InputError
 
@@ -114,13 +125,13 @@ def list_tasks(n_steps: int) -> list[tuple[str, str, int]]:
 @pytest.mark.parametrize(
     "model",
     [
-        LinearSVC(C=10, tol=1e-6, solver="cutting-plane", acceleration="none"),
+        LinearSVC(C=10, tol=1e-6, solver=CuttingPlane(acceleration="none")),
         LinearSVC(probability=True),
         LinearSVR(),
         SVC(resident_rows=20),
         SVC(kernel=lambda a, b: np.asarray(a) @ np.asarray(b).T),
         SVC(C=np.inf, kernel="rbf", gamma=50.0),
-        SVC(solver="interior-point", rank=20),
+        SVC(solver=InteriorPoint(n_components=20)),
         BudgetedSVC(epochs=2),
         OneClassSVM(),
     ],
@@ -142,7 +153,7 @@ def test_a_fit_and_its_steps_are_tasks_of_scikit_learn(model: Any) -> None:
 @callbacks_of_scikit_learn
 def test_a_callback_of_scikit_learn_ends_a_fit() -> None:
     recorder = Recorder(stop=1)
-    many = LinearSVC(C=10, tol=1e-8, solver="cutting-plane", acceleration="none")
+    many = LinearSVC(C=10, tol=1e-8, solver=CuttingPlane(acceleration="none"))
     model = clone(many).set_callbacks(recorder).fit(X, Y)
     assert (model.status_, len(model.history_)) == ("early_stop", 2)
     assert "stopped early, after 2 passes" in model.result_.status_reason
@@ -157,7 +168,7 @@ def test_a_callback_of_scikit_learn_ends_a_fit() -> None:
 @pytest.mark.parametrize("probability", [False, True])
 def test_the_end_that_a_callback_asked_for_stays(probability: bool, tmp_path: Path) -> None:
     """A fit from its checkpoint gives the same model, and begins no step; so does one that was killed thereafter."""
-    own = {"C": 10.0, "tol": 1e-8, "solver": "cutting-plane", "acceleration": "none", "probability": probability}
+    own = {"C": 10.0, "tol": 1e-8, "solver": CuttingPlane(acceleration="none"), "probability": probability}
     models = [LinearSVC(**own, checkpoint=tmp_path).set_callbacks(Recorder(stop=1)).fit(X, Y)]
     recorder = Recorder()
     models.append(LinearSVC(**own, checkpoint=tmp_path).set_callbacks(recorder).fit(X, Y))
@@ -176,7 +187,7 @@ def test_a_checkpoint_tells_of_the_end_at_once(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr("streamsvm.runs.folder.CHECKPOINT_SECONDS", 0.0)
     monkeypatch.setattr("streamsvm.runs.folder.MOST_CHECKPOINT_SHARE", np.inf)
     monkeypatch.setattr("streamsvm.runs.train.save_all", lambda group: (_ for _ in ()).throw(MemoryError("killed")))
-    own = {"C": 10.0, "tol": 1e-8, "solver": "cutting-plane", "acceleration": "none", "checkpoint": tmp_path}
+    own = {"C": 10.0, "tol": 1e-8, "solver": CuttingPlane(acceleration="none"), "checkpoint": tmp_path}
     with pytest.raises(MemoryError, match="killed"):
         LinearSVC(**own).set_callbacks(Recorder(stop=1)).fit(X, Y)
     monkeypatch.undo()
@@ -235,7 +246,7 @@ def test_steps_are_logged_and_printed_on_demand(
 
 
 def test_the_curve_of_gaps_has_a_point_for_each_step() -> None:
-    model = LinearSVC(C=10, tol=1e-8, solver="cutting-plane", acceleration="none").fit(X, Y)
+    model = LinearSVC(C=10, tol=1e-8, solver=CuttingPlane(acceleration="none")).fit(X, Y)
     shown = model.result_._repr_html_()
     (points,) = re.findall('polyline points="(.*?)"', shown)
     gaps = [line["objective"] - line["lower_bound"] for line in model.history_ if line["lower_bound"] is not None]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,16 @@ import pytest
 from sklearn.base import clone
 
 import streamsvm
-from streamsvm import LinearSVC, LinearSVR, LogisticRegression
+from streamsvm import (
+    SMO,
+    Eigenmap,
+    IncompleteCholesky,
+    LinearSVC,
+    LinearSVR,
+    LogisticRegression,
+    Nystroem,
+    PolynomialMap,
+)
 from streamsvm.ingestion.readers import ingest
 from streamsvm.system.errors import InputError
 
@@ -18,7 +28,7 @@ RANDOM = np.random.default_rng(0)
 X = RANDOM.normal(size=(500, 4)).astype(np.float32)
 RADIUS = np.sqrt((X**2).sum(axis=1))
 TWO, THREE = np.where(RADIUS > 1.9, "far", "near"), np.digitize(RADIUS, [1.5, 2.3])
-MAP: dict[str, Any] = {"feature_map": "nystrom", "rank": 80, "kernel": "rbf", "gamma": 0.2}
+MAP = Nystroem(n_components=80, kernel="rbf", gamma=0.2)
 CASES: dict[str, tuple[Any, Any]] = {
     "hinge": (LinearSVC(C=10.0), TWO),
     "squared hinge": (LinearSVC(C=10.0, loss="squared_hinge"), TWO),
@@ -33,7 +43,7 @@ CASES: dict[str, tuple[Any, Any]] = {
 def test_what_no_linear_function_tells(case: str, tmp_path: Path) -> None:
     """The model takes raw rows, in memory, of a dataset and once it is loaded."""
     plain, y = CASES[case]
-    mapped = clone(plain).set_params(**MAP).fit(X[:400], y[:400])
+    mapped = clone(plain).set_params(feature_map=MAP).fit(X[:400], y[:400])
     assert mapped.status_ == "converged"
     score = mapped.score(X[400:], y[400:])
     assert score > 0.87
@@ -42,7 +52,7 @@ def test_what_no_linear_function_tells(case: str, tmp_path: Path) -> None:
     mapped.save(tmp_path / "model.npz")
     loaded = streamsvm.load(tmp_path / "model.npz")
     np.testing.assert_array_equal(loaded.predict(X[400:]), mapped.predict(X[400:]))
-    assert {name: loaded.get_params()[name] for name in MAP} == MAP
+    assert loaded.get_params()["feature_map"] == MAP
     np.testing.assert_array_equal(clone(loaded).set_params(tol=mapped.tol).fit(X[:400], y[:400]).coef_, mapped.coef_)
     data = ingest(X[:400], tmp_path / "rows.zarr", y[:400], scale="standard", regression=case == "regression")
     of_dataset = clone(mapped).fit(data)
@@ -50,38 +60,40 @@ def test_what_no_linear_function_tells(case: str, tmp_path: Path) -> None:
     np.testing.assert_array_equal(clone(mapped).fit(data).coef_, of_dataset.coef_)
 
 
-@pytest.mark.parametrize("name", ["cholesky", "eigen", "polynomial"])
-def test_other_maps(name: str, tmp_path: Path) -> None:
-    model = LinearSVC(feature_map=name, rank=40).fit(X[:400], TWO[:400])
-    assert model.coef_.shape == (1, 15 if name == "polynomial" else 40)
+@pytest.mark.parametrize("chosen", [IncompleteCholesky(n_components=40), Eigenmap(n_components=40), PolynomialMap()])
+def test_other_maps(chosen: Any, tmp_path: Path) -> None:
+    model = LinearSVC(feature_map=chosen).fit(X[:400], TWO[:400])
+    assert model.coef_.shape == (1, 15 if isinstance(chosen, PolynomialMap) else 40)
     assert model.score(X[400:], TWO[400:]) > 0.85
     model.save(tmp_path / "model.npz")
     loaded = streamsvm.load(tmp_path / "model.npz")
-    assert (loaded.feature_map, loaded.rank) == (name, 300 if name == "polynomial" else 40)  # type: ignore[union-attr]
+    found = loaded.get_params()["feature_map"]
+    assert found == (chosen if isinstance(chosen, PolynomialMap) else replace(chosen, gamma=found.gamma))
 
 
 def test_probabilities_and_a_folder(tmp_path: Path) -> None:
     """The folds are trained on the same features; a second fit goes on from the folder, without a pass."""
-    model = LinearSVC(**MAP, probability=True, checkpoint=tmp_path / "run").fit(X, TWO)
+    model = LinearSVC(feature_map=MAP, probability=True, checkpoint=tmp_path / "run").fit(X, TWO)
     chance = model.predict_proba(X)
     assert np.mean(model.classes_[chance.argmax(axis=1)] == TWO) > 0.9
     again = clone(model).fit(X, TWO)
     np.testing.assert_array_equal(again.coef_, model.coef_)
     with pytest.raises(InputError, match="rank was 80, now 70"):
-        clone(model).set_params(rank=70).fit(X, TWO)
+        clone(model).set_params(feature_map__n_components=70).fit(X, TWO)
 
 
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"feature_map": "fourier"}, "'fourier': choose from"),
-        ({"rank": 0}, "rank is 0"),
-        ({"rank": 501}, "rank is 501; "),
-        ({"kernel": "cubic"}, "kernel 'cubic': choose from"),
-        ({"gamma": -1.0}, "gamma is -1.0"),
+        ({"feature_map": "nystrom"}, "feature_map is 'nystrom'; an object such as streamsvm.Nystroem"),
+        ({"feature_map": SMO()}, r"feature_map is SMO\(\); an object such as"),
+        ({"feature_map__n_components": 0}, "rank is 0"),
+        ({"feature_map__n_components": 501}, "rank is 501; "),
+        ({"feature_map__kernel": "cubic"}, "kernel 'cubic': choose from"),
+        ({"feature_map__gamma": -1.0}, "gamma is -1.0"),
         ({"solver": "smo"}, "solver smo: evaluates kernels itself"),
     ],
 )
 def test_what_cannot_be_done_is_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        LinearSVC(**{**MAP, **settings}).fit(X, TWO)
+        clone(LinearSVC(feature_map=MAP)).set_params(**settings).fit(X, TWO)

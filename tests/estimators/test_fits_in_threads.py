@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from streamsvm import SVC, SVR, LinearSVC, LogisticRegression, OneClassSVM
+from streamsvm import SVC, SVR, InteriorPoint, LinearSVC, LogisticRegression, OneClassSVM
 from tests.conftest import make_problem
 
 PROBLEM = make_problem(0, n=400, d=30)
@@ -19,7 +19,7 @@ FITS: dict[str, Callable[[], Any]] = {
     "cutting planes": lambda: LinearSVC(solver="cutting-plane"),
     "newton": lambda: LogisticRegression(C=10.0),
     "interior point": lambda: LinearSVC(solver="interior-point", n_jobs=2),
-    "feature map": lambda: SVC(solver="interior-point", rank=60, gamma=0.02),
+    "feature map": lambda: SVC(gamma=0.02, solver=InteriorPoint(n_components=60)),
     "smo": lambda: SVC(C=10.0, gamma=0.02),
     "irwls": lambda: SVC(solver="irwls", C=10.0, gamma=0.02),
     "regression": lambda: SVR(gamma=0.02, n_jobs=2),

@@ -13,7 +13,19 @@ from scipy.sparse import csr_array
 from sklearn.datasets import load_iris
 
 import streamsvm
-from streamsvm import SVC, SVR, BudgetedSVC, LinearOneClassSVM, LinearSVC, LinearSVR, NuSVC, NuSVR, OneClassSVM, RankSVM
+from streamsvm import (
+    SMO,
+    SVC,
+    SVR,
+    BudgetedSVC,
+    LinearOneClassSVM,
+    LinearSVC,
+    LinearSVR,
+    NuSVC,
+    NuSVR,
+    OneClassSVM,
+    RankSVM,
+)
 from streamsvm.solvers.decomposition.all_active import solve_by_interior_point
 from streamsvm.solvers.options import SMALL_ROWS
 from streamsvm.system.errors import InputError
@@ -116,8 +128,9 @@ def test_others_are_float32() -> None:
     assert SVC().fit(many, y).support_vectors_.dtype == np.float32
     for each in (NuSVC(), NuSVR(), OneClassSVM()):
         assert each.fit(X[BOTH], Y[BOTH]).support_vectors_.dtype == np.float64
-    for given in ({"solver": "irwls"}, {"working_rows": 64}, {"resident_rows": 50}, {"selection": "platt"}):
-        assert SVC(**given).fit(X[BOTH], Y[BOTH]).support_vectors_.dtype == np.float32
+    others: list[Any] = ["irwls", SMO(working_rows=64), SMO(selection="platt")]
+    for model in (SVC(resident_rows=50), *(SVC(solver=solver) for solver in others)):
+        assert model.fit(X[BOTH], Y[BOTH]).support_vectors_.dtype == np.float32
 
 
 def test_values_out_of_range_are_refused() -> None:

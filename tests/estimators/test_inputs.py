@@ -18,7 +18,7 @@ from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 
 import streamsvm
-from streamsvm import SVC, BudgetedSVC, LinearSVC, LinearSVR, OneClassSVM, RankSVM
+from streamsvm import SVC, BudgetedSVC, CuttingPlane, InteriorPoint, LinearSVC, LinearSVR, OneClassSVM, RankSVM
 from streamsvm.data.sources import dask_collections
 from streamsvm.system.errors import InputError
 from tests.conftest import make_problem
@@ -319,8 +319,10 @@ def test_a_checkpoint_is_resumed_with_equal_dask_rows(tmp_path: Path) -> None:
         return da.from_array(X.copy(), chunks=(100, 6))
 
     with pytest.warns(ConvergenceWarning):
-        stopped = LinearSVC(checkpoint=tmp_path / "run", max_passes=1, acceleration="line-search").fit(rows(), Y)
-    resumed = LinearSVC(checkpoint=tmp_path / "run", acceleration="line-search").fit(rows(), Y)
+        stopped = LinearSVC(
+            checkpoint=tmp_path / "run", max_passes=1, solver=CuttingPlane(acceleration="line-search")
+        ).fit(rows(), Y)
+    resumed = LinearSVC(checkpoint=tmp_path / "run", solver=CuttingPlane(acceleration="line-search")).fit(rows(), Y)
     assert (stopped.status_, resumed.status_) == ("pass_limit", "converged")
     assert resumed.history_[:1] == stopped.history_
 
@@ -390,7 +392,7 @@ def test_query_ids_that_a_fit_does_not_read_are_told(tmp_path: Path) -> None:
     query = np.repeat(np.arange(30), 10)
     rows = streamsvm.ingest(X, tmp_path / "rows.zarr", Y, qid=query)
     told = "rows.zarr: the task 'classify' does not read its query ids; RankSVM learns the order"
-    interior = SVC(solver="interior-point", rank=5, C=0.1)
+    interior = SVC(C=0.1, solver=InteriorPoint(n_components=5))
     for estimator in (LinearSVC(), SVC(kernel="linear"), interior, BudgetedSVC(budget=5)):
         with pytest.warns(UserWarning, match=told):
             estimator.fit(rows)

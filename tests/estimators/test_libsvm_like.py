@@ -18,7 +18,7 @@ from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.model_selection import GridSearchCV, cross_val_score
 
 import streamsvm
-from streamsvm import SVC, SVR, NuSVC, NuSVR, OneClassSVM
+from streamsvm import SMO, SVC, SVR, NuSVC, NuSVR, OneClassSVM
 from streamsvm.ingestion.readers import ingest
 from streamsvm.options import TrainOptions
 from streamsvm.runs.train import train
@@ -70,6 +70,14 @@ def test_each_pair_of_classes_has_its_limit_of_pair_steps() -> None:
         with pytest.warns(ConvergenceWarning, match="terminated early"):
             model = SVC(gamma=0.3, max_iter=9, **more).fit(X, CLASSES)
         assert model.n_iter_.tolist() == [9] * 6
+
+
+def test_a_limit_of_pair_steps_is_set_in_one_place() -> None:
+    with pytest.warns(ConvergenceWarning, match=r"\(max_iter=9\)"):
+        model = SVC(gamma=0.3, solver=SMO(max_pairs=9)).fit(X, CLASSES)
+    assert model.n_iter_.tolist() == [9] * 6
+    with pytest.raises(InputError, match=r"max_iter=5 and solver=SMO\(max_pairs=9\): set only one of the limits"):
+        SVC(max_iter=5, solver=SMO(max_pairs=9)).fit(X, CLASSES)
 
 
 def test_a_run_goes_on_with_a_higher_limit_of_pair_steps(tmp_path: Path) -> None:
@@ -184,7 +192,7 @@ def test_kernels_that_do_not_fit_are_refused() -> None:
     with pytest.raises(InputError, match="takes rows in memory"):
         SVC(kernel=own_kernel).fit(da.from_array(X, chunks=(100, 3)), Y)
     with pytest.raises(InputError, match="selection platt"):
-        SVC(kernel="precomputed", selection="platt").fit(K, Y)
+        SVC(kernel="precomputed", solver=SMO(selection="platt")).fit(K, Y)
 
 
 def test_known_values_are_split_with_their_columns() -> None:

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
-from inspect import signature
 from typing import Any
 
 import numpy as np
 import pytest
 from sklearn.exceptions import ConvergenceWarning
 
-from streamsvm import SVC, BudgetedSVC, LinearOneClassSVM, LinearSVC, OneClassSVM, RankSVM
+from streamsvm import (
+    IRWLS,
+    SMO,
+    SVC,
+    BudgetedSGD,
+    BudgetedSVC,
+    CuttingPlane,
+    InteriorPoint,
+    LinearOneClassSVM,
+    LinearSVC,
+    Newton,
+    OneClassSVM,
+    RankSVM,
+)
 from streamsvm.solvers.options import name_options
 from streamsvm.solvers.registry import SOLVERS
 from tests.conftest import make_problem
@@ -17,12 +29,12 @@ from tests.conftest import make_problem
 PROBLEM = make_problem(1, n=400, d=5)
 X, Y = np.asarray(PROBLEM.X), PROBLEM.y
 ENDLESS: dict[str, Any] = {
-    "linear": LinearSVC(acceleration="none", tol=1e-12),
+    "linear": LinearSVC(tol=1e-12, solver=CuttingPlane(acceleration="none")),
     "interior-point": LinearSVC(solver="interior-point", tol=1e-12),
     "kernel": SVC(resident_rows=50, tol=1e-12),
-    "low rank": SVC(solver="interior-point", rank=5, tol=1e-12),
+    "low rank": SVC(tol=1e-12, solver=InteriorPoint(n_components=5)),
     "budgeted": BudgetedSVC(budget=10, epochs=50),
-    "ranking": RankSVM(acceleration="none", tol=1e-12),
+    "ranking": RankSVM(tol=1e-12, solver=CuttingPlane(acceleration="none")),
 }
 
 
@@ -53,16 +65,20 @@ def test_a_run_that_stalls_is_warned_of_with_its_reason(estimator: Any) -> None:
     assert estimator.status_ == "stalled"
 
 
-@pytest.mark.parametrize("kind", [LinearSVC, SVC, BudgetedSVC, RankSVM])
-def test_options_of_the_methods_are_passed_on(kind: Any) -> None:
-    """Those that differ from the estimator's default, whatever the methods call theirs; their records check them."""
-    known_options = {name: each for method in SOLVERS for name, each in name_options(method.options).items()}
-    names = [name for name in signature(kind).parameters if name in known_options]
-    assert names
-    default = kind()
-    assert set(default._options().options) <= {"bias"}
-    for name in names:
-        option = known_options[name]
-        known = default.get_params()[name]
+@pytest.mark.parametrize("kind", [CuttingPlane, Newton, SMO, IRWLS, BudgetedSGD, InteriorPoint])
+def test_options_of_the_solvers_are_passed_on(kind: Any) -> None:
+    """Those that differ from the default; the records check them, and have no others."""
+    assert LinearSVC(solver=kind())._options().options == {}
+    for name, option in name_options(kind).items():
+        known = kind().get_params()[name]
         value = next(word for word in option.words if word != known) if option.words else 7
-        assert kind(**{name: value})._options().options[name] == str(value)
+        asked = LinearSVC(solver=kind(**{name: value}))._options()
+        assert (asked.solver, asked.options) == (kind.name, {name: str(value)})
+    of_records = {name for method in SOLVERS if method.name == kind.name for name in name_options(method.options)}
+    assert of_records <= {*name_options(kind)}
+
+
+@pytest.mark.parametrize(("kind", "name"), [(LinearSVC, "intercept_scaling"), (BudgetedSVC, "budget")])
+def test_parameters_that_are_options_of_a_solver_are_passed_on(kind: Any, name: str) -> None:
+    assert set(kind()._options().options) <= {"bias"}
+    assert kind(**{name: 7})._options().options[name] == "7"

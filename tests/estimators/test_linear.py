@@ -27,6 +27,7 @@ from streamsvm import (
     SVR,
     BudgetedSVC,
     BudgetedSVR,
+    CuttingPlane,
     LinearOneClassSVM,
     LinearSVC,
     LinearSVR,
@@ -85,7 +86,7 @@ CHECKED = [
 
 
 def test_every_estimator_is_checked() -> None:
-    public = {name for name in streamsvm.__all__ if isinstance(getattr(streamsvm, name), type)}
+    public = {name for name in streamsvm.__all__ if hasattr(getattr(streamsvm, name), "fit")}
     assert {type(estimator).__name__ for estimator in CHECKED} == public
 
 
@@ -171,10 +172,13 @@ def test_certificate_and_fitted_attributes() -> None:
 
 def test_limits() -> None:
     with pytest.warns(ConvergenceWarning, match="LinearSVC: the limit of 3 passes was reached at a gap of"):
-        assert LinearSVC(max_passes=3, tol=1e-9, acceleration="line-search").fit(X, Y).status_ == "pass_limit"
+        assert (
+            LinearSVC(max_passes=3, tol=1e-9, solver=CuttingPlane(acceleration="line-search")).fit(X, Y).status_
+            == "pass_limit"
+        )
     with pytest.raises(MemoryBudgetError, match="raise --memory to at least"):
         LinearSVC(memory="1KB").fit(X, Y)
-    published = LinearSVC(acceleration="none", epsilon=0.1).fit(X, Y)
+    published = LinearSVC(solver=CuttingPlane(acceleration="none", epsilon=0.1)).fit(X, Y)
     assert published.status_ == "paper_stop"  # nothing is proved by it
     assert published.gap_ is not None
     assert published.gap_ > 1e-3
@@ -276,7 +280,7 @@ def test_a_client_trains_on_its_workers_and_is_cloned_with_the_rest(client: Clie
 @pytest.mark.parametrize("convert", [np.array, csr_array, pd.DataFrame])
 def test_a_checkpoint_is_resumed_with_equal_rows(tmp_path: Path, convert: Callable[..., Any]) -> None:
     folder = tmp_path / "run"
-    few = {"acceleration": "line-search", "tol": 1e-5}
+    few: dict[str, Any] = {"solver": CuttingPlane(acceleration="line-search"), "tol": 1e-5}
     with pytest.warns(ConvergenceWarning):
         assert LinearSVC(checkpoint=folder, max_passes=3, **few).fit(convert(X), Y).status_ == "pass_limit"
     resumed = LinearSVC(checkpoint=str(folder), **few).fit(convert(X.copy()), Y.tolist())
@@ -299,7 +303,7 @@ def test_ctrl_c_passes_through_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPat
             raise KeyboardInterrupt
         return answer_all(*arguments)
 
-    settings = {"acceleration": "line-search"}
+    settings: dict[str, Any] = {"solver": CuttingPlane(acceleration="line-search")}
     model = LinearSVC(checkpoint=tmp_path / "run" if with_checkpoint else None, **settings)
     with monkeypatch.context() as patch:
         patch.setattr("streamsvm.runs.train.answer_all", answer_twice)

@@ -13,7 +13,7 @@ from sklearn.linear_model import SGDOneClassSVM
 from sklearn.svm import OneClassSVM as Libsvm
 
 import streamsvm
-from streamsvm import LinearOneClassSVM, OneClassSVM
+from streamsvm import LinearOneClassSVM, Nystroem, OneClassSVM
 from streamsvm.cli.main import main
 from streamsvm.ingestion.readers import ingest
 from streamsvm.system.errors import InputError
@@ -61,7 +61,7 @@ def test_features_of_a_kernel_find_a_ring() -> None:
     """Rows around the origin: no plane separates them from it, but one of features of the Gaussian kernel does."""
     ring = RANDOM.normal(size=(800, 2))
     ring = (3.0 * ring / np.linalg.norm(ring, axis=1)[:, None] + 0.1 * RANDOM.normal(size=(800, 2))).astype(np.float32)
-    model = LinearOneClassSVM(nu=0.05, feature_map="nystrom", rank=100, gamma=0.5).fit(ring)
+    model = LinearOneClassSVM(nu=0.05, feature_map=Nystroem(n_components=100, gamma=0.5)).fit(ring)
     assert model.status_ == "converged"
     assert model.predict(np.array([[0.0, 0.0], [3.0, 0.0], [9.0, 9.0]], np.float32)).tolist() == [-1, 1, -1]
     assert LinearOneClassSVM(nu=0.05).fit(ring).status_ == "stalled"

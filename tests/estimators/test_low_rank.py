@@ -7,13 +7,14 @@ import lzma
 import signal
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from sklearn.datasets import load_svmlight_file
 
 import streamsvm
-from streamsvm import SVC
+from streamsvm import SVC, InteriorPoint
 from streamsvm.data.store.dataset import Dataset
 from streamsvm.engines import open as opening
 from streamsvm.engines.local import ThreadedEngine
@@ -32,7 +33,7 @@ def test_a_high_rank_is_the_kernel_svm(approximation: str, density: float, tmp_p
     problem = make_problem(1, n=300, density=density, weighted=True)
     new = make_problem(2, n=50, density=density)
     exact = SVC(C=2.0, gamma=0.2, tol=1e-6).fit(problem.X, problem.y, problem.weight)
-    low = SVC(C=2.0, gamma=0.2, tol=1e-6, solver="interior-point", approximation=approximation, rank=280)
+    low = SVC(C=2.0, gamma=0.2, tol=1e-6, solver=InteriorPoint(approximation=approximation, n_components=280))
     low.fit(problem.X, problem.y, problem.weight)
     assert low.status_ == "converged"
     assert low.objective_ == pytest.approx(exact.objective_, rel=2e-3)
@@ -49,7 +50,7 @@ def test_a_high_rank_is_the_kernel_svm(approximation: str, density: float, tmp_p
 def test_low_ranks(kernel: str, approximation: str) -> None:
     """Every kernel that has features; the certified objective is that of the sum of kernels."""
     problem = make_problem(3, n=200)
-    model = SVC(kernel=kernel, gamma=0.3, coef0=1.0, solver="interior-point", approximation=approximation, rank=20)
+    model = SVC(kernel=kernel, gamma=0.3, coef0=1.0, solver=InteriorPoint(approximation=approximation, n_components=20))
     model.fit(problem.X, problem.y)
     assert model.status_ == "converged"
     assert len(model.support_vectors_) <= (80 if approximation == "eigen" else 20)
@@ -62,7 +63,7 @@ def test_datasets_and_scalings(tmp_path: Path) -> None:
     problem = make_problem(4, n=150)
     shifted = Problem(problem.X * 7 + 3, problem.y)
     dataset = shifted.store(tmp_path / "rows", scale="standard", chunk_bytes=1000)
-    model = SVC(gamma=0.2, solver="interior-point", rank=50).fit(dataset)
+    model = SVC(gamma=0.2, solver=InteriorPoint(n_components=50)).fit(dataset)
     np.testing.assert_allclose(
         np.sort(model.decision_function(shifted.X)), np.sort(model.decision_function(dataset)), atol=1e-3
     )
@@ -72,8 +73,8 @@ def test_datasets_and_scalings(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"approximation": "magic"}, "choose from cholesky, eigen, nystrom"),
-        ({"rank": 0}, "rank is 0"),
+        ({"solver": InteriorPoint(approximation="magic")}, "choose from cholesky, eigen, nystrom"),
+        ({"solver": InteriorPoint(n_components=0)}, "option n_components=0: a whole number of at least 1"),
         ({"kernel": "sigmoid"}, "not positive semidefinite"),
         ({"C": -1.0}, "C is -1.0"),
     ],
@@ -81,7 +82,7 @@ def test_datasets_and_scalings(tmp_path: Path) -> None:
 def test_what_is_refused(changes: dict[str, object], message: str) -> None:
     problem = make_problem(5)
     with pytest.raises(InputError, match=message):
-        SVC(solver="interior-point", **changes).fit(problem.X, problem.y)  # type: ignore[arg-type]
+        SVC(**{"solver": "interior-point", **changes}).fit(problem.X, problem.y)  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -101,7 +102,7 @@ def test_passes_and_bytes_are_those_of_both_parts(
     tiles, take, taken = Dataset.tiles, Dataset.take, []
     monkeypatch.setattr(Dataset, "take", lambda self, rows: taken.append((self.path, rows)) or take(self, rows))
     monkeypatch.setattr(Dataset, "tiles", lambda self, index: reads.append(self.path) or tiles(self, index))
-    model = SVC(gamma=0.2, solver="interior-point", rank=30).fit(dataset)
+    model = SVC(gamma=0.2, solver=InteriorPoint(n_components=30)).fit(dataset)
     made = reads.count(dataset.path) // dataset.n_chunks
     assert made == 11
     assert model.n_passes_ == model.result_.passes == made + model.history_[-1]["passes"]
@@ -125,7 +126,7 @@ def test_ctrl_c_leaves_no_features(
     def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    problem, settings = make_problem(7), {"gamma": 0.2, "solver": "interior-point", "rank": 30}
+    problem, settings = make_problem(7), {"gamma": 0.2, "solver": InteriorPoint(n_components=30)}
     with monkeypatch.context() as patch:
         patch.setattr({"drive": on_the_fly, "train": low_rank}.get(where, features), where, interrupt)
         for checkpoint in (None, tmp_path / "run"):
@@ -143,7 +144,7 @@ KILLED = """
 import os, signal, sys
 import numpy as np
 from streamsvm.runs import folder as run_folder
-from streamsvm import SVC
+from streamsvm import SVC, InteriorPoint
 from streamsvm.data.open import open_dataset
 from streamsvm.engines.local import ThreadedEngine
 
@@ -158,7 +159,7 @@ def kill(*given, **named):
     return done(*given, **named)
 
 setattr(holder, name, kill)
-SVC(gamma=0.2, solver="interior-point", rank=30, tol=1e-6, checkpoint=checkpoint).fit(open_dataset(path))
+SVC(gamma=0.2, solver=InteriorPoint(n_components=30), tol=1e-6, checkpoint=checkpoint).fit(open_dataset(path))
 """
 
 
@@ -166,7 +167,7 @@ SVC(gamma=0.2, solver="interior-point", rank=30, tol=1e-6, checkpoint=checkpoint
 def test_killed_and_fitted_again_is_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In the fourth pass that makes features, in the last one, and after some steps; the map is made once."""
     dataset = make_problem(8, n=500).store(tmp_path / "rows", chunk_bytes=3000)
-    settings = {"gamma": 0.2, "solver": "interior-point", "rank": 30, "tol": 1e-6}
+    settings = {"gamma": 0.2, "solver": InteriorPoint(n_components=30), "tol": 1e-6}
     whole = SVC(**settings).fit(dataset)  # type: ignore[arg-type]
     for place, number in (("pass", 3), ("pass", 10), ("step", 3)):
         run = tmp_path / f"{place}-{number}"
@@ -185,13 +186,25 @@ def test_killed_and_fitted_again_is_the_same(tmp_path: Path, monkeypatch: pytest
 
 def test_a_checkpoint_of_other_rows_or_settings_is_refused(tmp_path: Path) -> None:
     problem, other = make_problem(9), make_problem(10)
-    settings = {"gamma": 0.2, "solver": "interior-point", "checkpoint": tmp_path / "run"}
-    first = SVC(**settings, rank=20).fit(problem.X, problem.y)  # type: ignore[arg-type]
-    for changes, rows in (({"rank": 21}, problem), ({"rank": 20, "gamma": 0.3}, problem), ({"rank": 20}, other)):
+    own = InteriorPoint(n_components=20)
+    settings: dict[str, Any] = {"gamma": 0.2, "solver": own, "checkpoint": tmp_path / "run"}
+    first = SVC(**settings).fit(problem.X, problem.y)
+    wider = InteriorPoint(n_components=21)
+    for changes, rows in (({"solver": wider}, problem), ({"gamma": 0.3}, problem), ({}, other)):
         with pytest.raises(InputError, match=r"features\.zarr: these features belong to other rows or settings"):
-            SVC(**{**settings, **changes}).fit(rows.X, rows.y)  # type: ignore[arg-type]
-    again = SVC(**settings, rank=20).fit(problem.X, problem.y)  # type: ignore[arg-type]
+            SVC(**{**settings, **changes}).fit(rows.X, rows.y)
+    again = SVC(**settings).fit(problem.X, problem.y)
     assert again.result_.model_sha256 == first.result_.model_sha256
+
+
+def test_the_solver_of_the_features_has_its_options() -> None:
+    problem = make_problem(12, n=300)
+    for own, most in (({"reduction": "none"}, 300), ({"reduction": "fixed", "most_rows": 40}, 40)):
+        model = SVC(gamma=0.2, solver=InteriorPoint(n_components=20, **own)).fit(problem.X, problem.y)  # type: ignore[arg-type]
+        assert model.status_ == "converged"
+        assert most - 5 <= model.history_[-1]["chosen_rows"] <= most
+    with pytest.raises(InputError, match="option 'n_components' is unknown to interior-point"):
+        streamsvm.LinearSVC(solver=InteriorPoint(n_components=20)).fit(problem.X, problem.y)
 
 
 def test_memory_of_making_features_counts(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,7 +212,7 @@ def test_memory_of_making_features_counts(monkeypatch: pytest.MonkeyPatch) -> No
     with pytest.raises(MemoryBudgetError, match=r"but the budget is 50\.0 MB: raise .* a lower --rank"):
         SVC(solver="interior-point", memory="50MB").fit(problem.X, problem.y)
     monkeypatch.setattr(FeatureMapSolver, "count_driver_bytes", lambda *_: 1 << 33)
-    model = SVC(solver="interior-point", memory="12GB", rank=10).fit(problem.X, problem.y)
+    model = SVC(memory="12GB", solver=InteriorPoint(n_components=10)).fit(problem.X, problem.y)
     assert 1 << 33 < model.result_.projected_memory_bytes < 12 * 10**9
 
 
@@ -214,5 +227,5 @@ def test_adult(data_folder: Path, tmp_path: Path) -> None:
     (X, y), (X_test, y_test) = pairs
     exact = SVC(gamma=1 / 123).fit(X, y).score(X_test, y_test)
     for approximation, rank in (("cholesky", 300), ("eigen", 64)):
-        model = SVC(gamma=1 / 123, solver="interior-point", approximation=approximation, rank=rank).fit(X, y)
+        model = SVC(gamma=1 / 123, solver=InteriorPoint(approximation=approximation, n_components=rank)).fit(X, y)
         assert model.score(X_test, y_test) == pytest.approx(exact, abs=0.003)

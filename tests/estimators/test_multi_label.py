@@ -15,7 +15,7 @@ from sklearn.multiclass import OneVsRestClassifier
 from sklearn.svm import LinearSVC as Liblinear
 
 import streamsvm
-from streamsvm import SVC, LinearSVC, LogisticRegression
+from streamsvm import SVC, LinearSVC, LogisticRegression, Nystroem
 from streamsvm.models.evaluate import evaluate
 from streamsvm.options import TrainOptions
 from streamsvm.runs import calibrate
@@ -149,7 +149,7 @@ def test_features_of_a_kernel() -> None:
     """Labels that no hyperplane separates are learned from features that are made in each pass."""
     X = PROBLEM.X[:, :2]
     Y = np.stack((np.linalg.norm(X, axis=1) < 1, X[:, 0] * X[:, 1] > 0), axis=1)
-    model = LinearSVC(loss="squared_hinge", C=10.0, feature_map="nystrom", rank=60, gamma=1.0).fit(X, Y)
+    model = LinearSVC(loss="squared_hinge", C=10.0, feature_map=Nystroem(n_components=60, gamma=1.0)).fit(X, Y)
     assert model.status_ == "converged"
     assert np.mean(model.predict(X) == Y) > 0.95
 

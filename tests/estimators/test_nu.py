@@ -39,14 +39,14 @@ def compute_values(X: Any, kernel: str = "rbf", gamma: float = 1.0) -> F64:
 @pytest.mark.parametrize("nu", [0.33, 0.77])  # with these some multipliers are free, so that the bias is unique
 def test_the_same_classifier_as_libsvm(nu: float, about: dict[str, Any]) -> None:
     """All that is fitted, for three classes; the objective of a pair is below that of LIBSVM."""
-    model, expected = NuSVC(nu, tol=1e-7, **about).fit(IRIS, KINDS), svm.NuSVC(nu=nu, tol=1e-8, **about)
+    model, expected = NuSVC(nu=nu, tol=1e-7, **about).fit(IRIS, KINDS), svm.NuSVC(nu=nu, tol=1e-8, **about)
     expected.fit(IRIS.astype(np.float64), KINDS)
     assert (model.status_, model.gap_ <= 1e-7) == ("converged", True)
     assert np.mean(model.predict(IRIS) == expected.predict(IRIS)) > 0.99
     np.testing.assert_allclose(model.intercept_, expected.intercept_, atol=2e-3 * np.max(np.abs(expected.intercept_)))
     assert model.dual_coef_.shape[0] == expected.dual_coef_.shape[0] == 2
     assert model.n_support_.shape == expected.n_support_.shape == model.n_iter_.shape == (3,)
-    of_pairs = NuSVC(nu, tol=1e-7, decision_function_shape="ovo", **about).fit(IRIS, KINDS)
+    of_pairs = NuSVC(nu=nu, tol=1e-7, decision_function_shape="ovo", **about).fit(IRIS, KINDS)
     expected.set_params(decision_function_shape="ovo")
     scale = np.max(np.abs(expected.decision_function(IRIS)))
     np.testing.assert_allclose(of_pairs.decision_function(IRIS), expected.decision_function(IRIS), atol=2e-3 * scale)
@@ -68,7 +68,7 @@ def test_the_same_classifier_as_libsvm(nu: float, about: dict[str, Any]) -> None
 @pytest.mark.parametrize("about", KERNELS, ids=["rbf", "linear"])
 @pytest.mark.parametrize(("nu", "C"), [(0.1, 1.0), (0.6, 0.1), (1.0, 2.0)])
 def test_the_same_regression_as_libsvm(nu: float, C: float, about: dict[str, Any]) -> None:
-    model = NuSVR(nu, C, tol=1e-7, **about).fit(ROWS, TARGETS)
+    model = NuSVR(nu=nu, C=C, tol=1e-7, **about).fit(ROWS, TARGETS)
     expected = svm.NuSVR(nu=nu, C=C, tol=1e-8, **about).fit(ROWS.astype(np.float64), TARGETS)
     assert (model.status_, model.gap_ <= 1e-7) == ("converged", True)
     scale = float(np.std(TARGETS))
@@ -83,25 +83,25 @@ def test_the_same_regression_as_libsvm(nu: float, C: float, about: dict[str, Any
 def test_nu_is_a_share_of_rows() -> None:
     """At least so many support vectors, at most so many rows outside; a share that no two classes have is refused."""
     for nu in (0.2, 0.5):
-        model = NuSVC(nu).fit(IRIS[KINDS > 0], KINDS[KINDS > 0])
+        model = NuSVC(nu=nu).fit(IRIS[KINDS > 0], KINDS[KINDS > 0])
         margins = np.where(KINDS[KINDS > 0] == 2, 1, -1) * model.decision_function(IRIS[KINDS > 0])
         assert np.mean(margins < 1 - 1e-6) <= nu <= len(model.support_) / 100
-        tube = NuSVR(nu).fit(ROWS, TARGETS)
+        tube = NuSVR(nu=nu).fit(ROWS, TARGETS)
         errors = np.abs(tube.predict(ROWS) - TARGETS)
         width = np.max(np.delete(errors, tube.support_))  # of the tube: rows within it are no support vectors
         assert np.mean(errors > width + 0.02) <= nu <= len(tube.support_) / len(ROWS)
     with pytest.raises(InputError, match=r"nu is 0\.9, which is infeasible: for the classes 0 and 1"):
-        NuSVC(0.9).fit(IRIS[:70], KINDS[:70])
+        NuSVC(nu=0.9).fit(IRIS[:70], KINDS[:70])
     with pytest.raises(InputError, match="nu is 0;"):
-        NuSVR(0).fit(ROWS, TARGETS)
+        NuSVR(nu=0).fit(ROWS, TARGETS)
 
 
 def test_saved_loaded_verified_and_tuned(tmp_path: Path) -> None:
     classes, numbers = tmp_path / "classes.zarr", tmp_path / "numbers.zarr"
     for model, dataset in (
-        (NuSVC(0.3, gamma=0.5), ingest(IRIS, classes, KINDS)),
-        (NuSVC(0.3, gamma=0.5, multi_class="ovr"), streamsvm.open(classes)),
-        (NuSVR(0.3, 2.0, gamma=0.1), ingest(ROWS, numbers, TARGETS, regression=True)),
+        (NuSVC(nu=0.3, gamma=0.5), ingest(IRIS, classes, KINDS)),
+        (NuSVC(nu=0.3, gamma=0.5, multi_class="ovr"), streamsvm.open(classes)),
+        (NuSVR(nu=0.3, C=2.0, gamma=0.1), ingest(ROWS, numbers, TARGETS, regression=True)),
     ):
         model.fit(dataset)
         model.save(tmp_path / "model.npz")
@@ -129,13 +129,13 @@ def test_saved_loaded_verified_and_tuned(tmp_path: Path) -> None:
 
 def test_probabilities_and_weights() -> None:
     weight = np.random.default_rng(0).choice([0.5, 2.0], len(KINDS))
-    model = NuSVC(0.2, probability=True).fit(IRIS, KINDS, sample_weight=weight)
+    model = NuSVC(nu=0.2, probability=True).fit(IRIS, KINDS, sample_weight=weight)
     assert model.predict_proba(IRIS).shape == (150, 3)
     expected = svm.NuSVC(nu=0.2, tol=1e-8).fit(IRIS.astype(np.float64), KINDS, sample_weight=weight)
-    ours = NuSVC(0.2, tol=1e-7).fit(IRIS, KINDS, sample_weight=weight)
+    ours = NuSVC(nu=0.2, tol=1e-7).fit(IRIS, KINDS, sample_weight=weight)
     np.testing.assert_allclose(ours.decision_function(IRIS), expected.decision_function(IRIS), atol=5e-3)
-    heavy = NuSVC(0.2, gamma=0.5, class_weight={2: 3.0}, tol=1e-7).fit(IRIS, KINDS)
-    by_row = NuSVC(0.2, gamma=0.5, tol=1e-7).fit(IRIS, KINDS, sample_weight=np.where(KINDS == 2, 3.0, 1.0))
+    heavy = NuSVC(nu=0.2, gamma=0.5, class_weight={2: 3.0}, tol=1e-7).fit(IRIS, KINDS)
+    by_row = NuSVC(nu=0.2, gamma=0.5, tol=1e-7).fit(IRIS, KINDS, sample_weight=np.where(KINDS == 2, 3.0, 1.0))
     assert heavy.objective_ == pytest.approx(by_row.objective_, rel=1e-6)
 
 

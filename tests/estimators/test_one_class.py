@@ -13,7 +13,7 @@ from sklearn import svm
 from sklearn.exceptions import NotFittedError
 
 import streamsvm
-from streamsvm import OneClassSVM
+from streamsvm import SMO, OneClassSVM
 from streamsvm.cli.info import format_evaluation
 from streamsvm.cli.main import main
 from streamsvm.ingestion.readers import ingest
@@ -236,7 +236,7 @@ def test_what_has_no_meaning_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="zero or negative weights"):
         OneClassSVM().fit(X, sample_weight=np.zeros(len(X)))
     with pytest.raises(InputError, match="two classes"):
-        OneClassSVM(selection="platt").fit(X)
+        OneClassSVM(solver=SMO(selection="platt")).fit(X)
     with pytest.raises(InputError, match="do not pass y or sample_weight"):
         OneClassSVM().fit(ingest(X, tmp_path / "rows.zarr"), sample_weight=WEIGHT)
     y = np.where(X[:, 0] > 1, 1, -1)

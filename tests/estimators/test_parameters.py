@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import pickle
 import re
+from dataclasses import FrozenInstanceError
 from inspect import signature
 from typing import Any
 
@@ -12,13 +13,30 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
+import sklearn.linear_model
+import sklearn.svm
 from dask.base import tokenize
 from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV
 
 import streamsvm
+from streamsvm.solvers.options import MAPS
+from streamsvm.solvers.registry import name_solvers
 from streamsvm.system.docstrings import read_entries, split_sections
 
-ESTIMATORS: list[Any] = [each for name in streamsvm.__all__ if hasattr(each := getattr(streamsvm, name), "get_params")]
+ESTIMATORS: list[Any] = [each for name in streamsvm.__all__ if hasattr(each := getattr(streamsvm, name), "fit")]
+OPTION_SETS: list[Any] = [each for name in streamsvm.__all__ if hasattr(each := getattr(streamsvm, name), "list_given")]
+NAMESAKES: dict[str, Any] = {
+    **{name: getattr(sklearn.svm, name) for name in ("LinearSVC", "LinearSVR", "SVC", "NuSVC", "SVR", "NuSVR")},
+    "OneClassSVM": sklearn.svm.OneClassSVM,
+    "LogisticRegression": sklearn.linear_model.LogisticRegression,
+}
+LIKE = {  # estimators without a namesake, and those whose parameters they share
+    "BudgetedSVC": ("SVC", "LinearSVC"),
+    "BudgetedSVR": ("SVR", "LinearSVR"),
+    "RankSVM": ("LinearSVC",),
+    "LinearOneClassSVM": ("OneClassSVM",),
+}
 
 
 @pytest.mark.parametrize("kind", ESTIMATORS, ids=lambda kind: kind.__name__)
@@ -46,16 +64,99 @@ def test_what_scikit_learn_takes_by_position_is_taken_so() -> None:
         kind.__name__: [name for name, each in signature(kind).parameters.items() if each.kind is not each.KEYWORD_ONLY]
         for kind in ESTIMATORS
     }
-    expected = {name: ["C"] for name in given} | {"NuSVC": ["nu"], "NuSVR": ["nu", "C"]}
-    assert given == expected | {"OneClassSVM": [], "LinearOneClassSVM": []}
+    expected = dict[str, list[str]].fromkeys(given, [])
+    assert given == expected | {"LinearSVC": ["penalty", "loss"], "LogisticRegression": ["penalty"]}
+    for name, kind in NAMESAKES.items():
+        theirs = [each for each, about in signature(kind).parameters.items() if about.kind is not about.KEYWORD_ONLY]
+        assert theirs == given[name]
+
+
+@pytest.mark.parametrize("kind", ESTIMATORS, ids=lambda kind: kind.__name__)
+def test_all_parameters_of_scikit_learn_and_at_most_twelve_others(kind: Any) -> None:
+    name = kind.__name__
+    ours, theirs = kind().get_params(), dict[str, Any]()
+    for other in LIKE.get(name, (name,)):
+        theirs |= NAMESAKES[other]().get_params()
+    assert len(set(ours) - set(theirs)) <= 12
+    if name in NAMESAKES:
+        assert set(theirs) <= set(ours)
+        rows = np.random.default_rng(0).normal(size=(60, 2))
+        y = rows[:, 0] if name.endswith("SVR") else (rows[:, 0] > 0).astype(int)
+        model = kind(**theirs).fit(rows, y)
+        assert model.get_params() == ours | theirs
+
+
+@pytest.mark.parametrize("kind", OPTION_SETS, ids=lambda kind: kind.__name__)
+def test_objects_of_options_are_what_scikit_learn_clones_and_shows(kind: Any) -> None:
+    """Each has a name on the command line, and a docstring with all options."""
+    made = kind()
+    name, value = next(iter(made.get_params().items()), (None, None))
+    assert repr(made) == f"{kind.__name__}()"
+    assert {*read_entries(split_sections(kind.__doc__).get("Parameters", ""))} == {*made.get_params()}
+    assert kind.name in (*name_solvers(), *MAPS)
+    if name is not None:
+        changed = clone(made).set_params(**{name: "other"})
+        assert (repr(changed), made.get_params()[name]) == (f"{kind.__name__}({name}='other')", value)
+        assert pickle.loads(pickle.dumps(changed)) == clone(changed) == changed != made
+        with pytest.raises(FrozenInstanceError):
+            setattr(made, name, "other")
+    with pytest.raises(ValueError, match="option 'zzz'"):
+        made.set_params(zzz=1)
+
+
+def test_grids_reach_the_options_of_a_solver_and_of_a_feature_map() -> None:
+    rows = np.random.default_rng(0).normal(size=(60, 2))
+    model = streamsvm.LinearSVC(solver=streamsvm.CuttingPlane(), feature_map=streamsvm.Nystroem(n_components=9))
+    grid = {"solver__acceleration": ["none"], "feature_map__gamma": [0.5]}
+    best = GridSearchCV(model, grid, cv=2).fit(rows, (rows**2).sum(axis=1) > 1).best_estimator_
+    assert repr(best) == (
+        "LinearSVC(feature_map=Nystroem(gamma=0.5, n_components=9),\n"
+        "          solver=CuttingPlane(acceleration='none'))"
+    )
+    assert model.solver == streamsvm.CuttingPlane()  # the clones were changed
+    with pytest.raises(ValueError, match=r"solver__acceleration: solver is 'auto'; pass an object"):
+        streamsvm.LinearSVC().set_params(solver__acceleration="none")
+
+
+def test_tune_takes_a_solver_with_its_options() -> None:
+    rows = np.random.default_rng(0).normal(size=(60, 2))
+    given: dict[str, Any] = {"C": [0.1, 1.0], "folds": 2, "resident_rows": None}
+    own = {"acceleration": "none"}
+    by_name = streamsvm.tune(rows, rows[:, 0] > 0, solver="cutting-plane", options=own, **given)
+    by_object = streamsvm.tune(rows, rows[:, 0] > 0, solver=streamsvm.CuttingPlane(**own), **given)
+    default = streamsvm.tune(rows, rows[:, 0] > 0, **given)
+    assert by_object.passes == by_name.passes != default.passes
+
+
+def test_penalties_of_a_logistic_regression_are_named_in_all_ways_of_scikit_learn() -> None:
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(80, 3)).astype(np.float32)
+    y = rows[:, 0] + rng.normal(size=80) > 0
+
+    def train(**given: Any) -> list[float]:
+        return np.ravel(streamsvm.LogisticRegression(C=given.pop("C", 0.1), **given).fit(rows, y).coef_).tolist()
+
+    l1, l2, free = train(penalty="l1"), train(), train(penalty=None)
+    assert 0.0 in l1
+    assert train(l1_ratio=1.0, solver="saga") == train(l1_ratio=1, penalty="deprecated") == l1 != l2
+    assert train(l1_ratio=0.0, solver="lbfgs") == train(solver="newton", l1_ratio=None, warm_start=True) == l2
+    assert train(C=np.inf, l1_ratio=1.0) == train(C=np.inf) == free
+    theirs = sklearn.linear_model.LogisticRegression(C=np.inf, tol=1e-10).fit(rows, y)
+    np.testing.assert_allclose(free, theirs.coef_[0], rtol=1e-3)
+    with pytest.raises(
+        ValueError, match=r"l1_ratio is 0\.5: no solver mixes both penalties; choose 0 \(l2\) or 1 \(l1\)"
+    ):
+        train(l1_ratio=0.5)
+    with pytest.raises(ValueError, match="solver smo does not support the loss logistic"):
+        train(solver="smo")
 
 
 def test_constants_of_a_class_are_no_parameters() -> None:
     constants = {
-        streamsvm.NuSVC: ("C", "solver", "inner"),
-        streamsvm.RankSVM: ("solver", "class_weight", "resident_rows"),
-        streamsvm.BudgetedSVC: ("solver", "tol", "resident_rows"),
-        streamsvm.LinearOneClassSVM: ("C", "penalty", "fit_intercept", "intercept_scaling"),
+        streamsvm.NuSVC: ("C", "task", "own_options"),
+        streamsvm.RankSVM: ("class_weight", "resident_rows"),
+        streamsvm.BudgetedSVC: ("tol", "resident_rows"),
+        streamsvm.LinearOneClassSVM: ("C", "solver", "penalty", "fit_intercept", "intercept_scaling"),
     }
     for kind, names in constants.items():
         for name in names:
@@ -66,7 +167,7 @@ def test_constants_of_a_class_are_no_parameters() -> None:
 
 class OwnInit(streamsvm.LinearSVC):
     def __init__(self, C: float = 2.0) -> None:
-        super().__init__(C, tol=0.5)
+        super().__init__(C=C, tol=0.5)
 
 
 class Annotated(streamsvm.SVC):
@@ -80,7 +181,7 @@ def test_subclasses_keep_their_own_init_or_that_of_their_base() -> None:
         pass
 
     assert (Heir().C, Heir(3.0).C, Heir().tol) == (2.0, 3.0, 0.5)
-    assert Annotated(4.0).get_params() == streamsvm.SVC(4.0).get_params()
+    assert Annotated(C=4.0).get_params() == streamsvm.SVC(C=4.0).get_params()
     assert Annotated.C == 1.0
     same = pickle.loads(pickle.dumps(clone(Annotated(tol=0.5, client=None))))
     assert same.get_params() == Annotated(tol=0.5).get_params()

@@ -15,7 +15,7 @@ from scipy.sparse import csr_array
 from sklearn.metrics import roc_auc_score
 
 import streamsvm
-from streamsvm import LinearSVC, RankSVM
+from streamsvm import CuttingPlane, LinearSVC, RankSVM
 from streamsvm.cli.main import main
 from streamsvm.data.rows.source import plan_groups
 from streamsvm.data.sources.in_memory import ArrayDataset
@@ -259,7 +259,7 @@ def test_longer_points_lose_nothing_where_scores_cancel() -> None:
     """Rows far from the origin: the best w misses pairs by 1e-11, and a w that is longer by so much does not."""
     rng = np.random.default_rng(1)
     X, grades = ((rng.normal(size=(20, 20)) + 1e4) * 1e6).astype(np.float32), rng.integers(0, 3, 20)
-    model = RankSVM(C=6e3, acceleration="none", n_jobs=1, max_passes=300).fit(X, grades)
+    model = RankSVM(C=6e3, n_jobs=1, max_passes=300, solver=CuttingPlane(acceleration="none")).fit(X, grades)
     assert model.status_ == "converged"
 
 

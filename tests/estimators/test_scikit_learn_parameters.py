@@ -14,9 +14,12 @@ from sklearn.exceptions import ConvergenceWarning
 
 import streamsvm
 from streamsvm import (
+    SMO,
     SVC,
     SVR,
     BudgetedSVC,
+    CuttingPlane,
+    InteriorPoint,
     LinearOneClassSVM,
     LinearSVC,
     LinearSVR,
@@ -35,8 +38,14 @@ TARGET = X @ RANDOM.normal(size=4) + 2.0 + RANDOM.normal(size=300)
 Y = np.where(TARGET > 2.5, "yes", "no")
 WITHOUT_BIAS: list[tuple[Any, Any]] = [
     (LinearSVC(tol=1e-7), svm.LinearSVC(loss="hinge", fit_intercept=False)),
-    (LinearSVC(tol=1e-7, acceleration="block-ascent"), svm.LinearSVC(loss="hinge", fit_intercept=False)),
-    (LinearSVC(tol=1e-7, acceleration="line-search"), svm.LinearSVC(loss="hinge", fit_intercept=False)),
+    (
+        LinearSVC(tol=1e-7, solver=CuttingPlane(acceleration="block-ascent")),
+        svm.LinearSVC(loss="hinge", fit_intercept=False),
+    ),
+    (
+        LinearSVC(tol=1e-7, solver=CuttingPlane(acceleration="line-search")),
+        svm.LinearSVC(loss="hinge", fit_intercept=False),
+    ),
     (LinearSVC(tol=1e-9, loss="squared_hinge"), svm.LinearSVC(fit_intercept=False)),
     (LogisticRegression(tol=1e-9), linear_model.LogisticRegression(fit_intercept=False)),
     (LinearSVR(tol=1e-7, epsilon=0.1), svm.LinearSVR(epsilon=0.1, fit_intercept=False)),
@@ -74,16 +83,16 @@ def test_what_there_is_not_is_refused() -> None:
 def test_the_smaller_limit_of_passes_holds() -> None:
     for limits in ({"max_iter": 2, "max_passes": 9}, {"max_iter": 9, "max_passes": 2}, {"max_iter": 2}):
         with pytest.warns(ConvergenceWarning, match="limit of 2 passes"):
-            model = LinearSVC(acceleration="line-search", tol=1e-9, **limits).fit(X, Y)
+            model = LinearSVC(tol=1e-9, solver=CuttingPlane(acceleration="line-search"), **limits).fit(X, Y)
         assert model.n_iter_ == 2
     with pytest.warns(ConvergenceWarning, match="limit of 3 passes"):
         SVC(solver="irwls", tol=1e-9, resident_rows="10%", max_iter=3).fit(X, Y)
 
 
 def test_verbose_prints_each_step(capsys: pytest.CaptureFixture[str]) -> None:
-    silent = LinearSVC(acceleration="line-search").fit(X, Y)
+    silent = LinearSVC(solver=CuttingPlane(acceleration="line-search")).fit(X, Y)
     assert capsys.readouterr().out == ""
-    LinearSVC(acceleration="line-search", verbose=1).fit(X, Y)
+    LinearSVC(verbose=1, solver=CuttingPlane(acceleration="line-search")).fit(X, Y)
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == silent.n_iter_
     assert lines[-1].startswith(f"[LinearSVC] pass {silent.n_passes_}: objective {silent.objective_:.6g}, gap ")
@@ -110,7 +119,7 @@ def test_support_vectors_are_rows(sparse: bool, tmp_path: Path) -> None:
     model.save(tmp_path / "model.npz")
     loaded: Any = streamsvm.load(tmp_path / "model.npz")
     np.testing.assert_array_equal(loaded.support_, model.support_)
-    assert not hasattr(model.set_params(solver="interior-point", rank=10).fit(rows, Y), "support_")
+    assert not hasattr(model.set_params(solver=InteriorPoint(n_components=10)).fit(rows, Y), "support_")
 
 
 def test_support_vectors_of_many_classes_and_of_a_regression(tmp_path: Path) -> None:
@@ -140,7 +149,9 @@ def test_weights_of_a_linear_kernel_cannot_be_changed() -> None:
         model.coef_[0, 0] = 1.0
 
 
-@pytest.mark.parametrize("given", [{"solver": "irwls"}, {"selection": "platt"}, {"multi_class": "crammer_singer"}])
+@pytest.mark.parametrize(
+    "given", [{"solver": "irwls"}, {"solver": SMO(selection="platt")}, {"multi_class": "crammer_singer"}]
+)
 def test_solvers_that_count_no_pair_steps_tell_their_steps(given: Any) -> None:
     model = SVC(gamma=0.2, **given).fit(X, Y)
     assert model.n_iter_.tolist() == [len(model.history_)]

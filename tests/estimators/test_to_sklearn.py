@@ -12,7 +12,7 @@ import pytest
 from sklearn.base import BaseEstimator, is_classifier, is_outlier_detector, is_regressor
 
 import streamsvm
-from streamsvm import SVC, LinearSVC, LogisticRegression, OneClassSVM, to_sklearn
+from streamsvm import SVC, LinearSVC, LogisticRegression, OneClassSVM, PolynomialMap, to_sklearn
 from streamsvm.models.model import load
 from streamsvm.system.errors import InputError
 from tests.models.exports.trained import Task, as_others_take, compare, score, train
@@ -85,7 +85,7 @@ def make_refused() -> list[tuple[Any, str]]:
         (SVC().fit(X, kinds), "it votes over all pairs of classes"),
         (LinearSVC(loss="squared_hinge").fit(X, sets), "its rows have sets of labels"),
         (SVC(kernel="precomputed").fit(X @ X.T, kinds > 0), "its kernel was given as a matrix"),
-        (LinearSVC(feature_map="polynomial").fit(X, kinds > 0), "a polynomial map"),
+        (LinearSVC(feature_map=PolynomialMap()).fit(X, kinds > 0), "a polynomial map"),
         (LinearSVC(probability=True).fit(X, kinds > 0), "its probabilities are calibrated"),
     ]
 

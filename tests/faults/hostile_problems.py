@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from streamsvm import Eigenmap, IncompleteCholesky, Nystroem
 from streamsvm.estimators import (
     SVC,
     SVR,
@@ -56,7 +57,7 @@ FAMILIES = {
     "label sets": Family(LinearSVC, "sets"),
     "few ranks": Family(RankSVM, "ranks"),
     "histograms": Family(RankSVM, "ranks"),
-    "low rank": Family(LinearSVC, "two", {"feature_map": "nystrom"}),
+    "low rank": Family(LinearSVC, "two"),
     "tune": Family(LinearSVC, "two"),
     "SVR": Family(SVR, "numbers"),
     "NuSVC": Family(NuSVC, "two"),
@@ -128,7 +129,8 @@ class Hostile:
         """What is printed of it."""
         weights = "none" if self.weight is None else f"{np.min(self.weight):.0e}..{np.max(self.weight):.0e}"
         about = {"rows": self.rows, "n": len(self.X), "d": self.X.shape[1], "weights": weights, "dtype": self.dtype}
-        return {**about, "largest": f"{np.max(np.abs(self.X)):.0e}", **self.parameters}
+        given = {name: repr(each) if name == "feature_map" else each for name, each in self.parameters.items()}
+        return {**about, "largest": f"{np.max(np.abs(self.X)):.0e}", **given}
 
 
 def draw(loss: str, seed: int) -> Hostile:
@@ -215,8 +217,10 @@ def _draw_parameters(rng: np.random.Generator, loss: str, y: Any) -> dict[str, A
         found["gamma"] = found["gamma"] if found["gamma"] in ("scale", "auto") else float(found["gamma"])
         found |= {"degree": int(rng.choice([1, 2, 3, 5])), "coef0": float(rng.choice([0.0, 1.0]))}
     if loss == "low rank":
-        maps = ["nystrom", "cholesky", "eigen"]
-        found |= {"feature_map": str(rng.choice(maps)), "rank": int(rng.choice([2, 8])), "n_jobs": 1}
+        maps = {"nystrom": Nystroem, "cholesky": IncompleteCholesky, "eigen": Eigenmap}
+        kind = maps[str(rng.choice([*maps]))]
+        own = {name: found.pop(name) for name in ("kernel", "gamma", "degree", "coef0")}
+        found |= {"feature_map": kind(**own, n_components=int(rng.choice([2, 8]))), "n_jobs": 1}
     if loss in ("one against the rest", "label sets", "low rank", "tune"):
         found["loss"] = str(rng.choice(["hinge", "squared_hinge"]))
     if family.estimator in (LinearSVC, LinearSVR, LogisticRegression) and loss not in (

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from streamsvm import InteriorPoint
 from streamsvm.data.open import open_dataset
 from streamsvm.data.store.dataset import Dataset
 from streamsvm.engines.local import ThreadedEngine
@@ -141,7 +142,7 @@ def test_an_estimator_goes_on_with_its_features(
     source: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fit(checkpoint: Path | None) -> Any:
-        return SVC(solver="interior-point", rank=20, gamma=0.2, tol=1e-6, checkpoint=checkpoint).fit(source)
+        return SVC(gamma=0.2, tol=1e-6, checkpoint=checkpoint, solver=InteriorPoint(n_components=20)).fit(source)
 
     passes: list[Any] = []
     scan = ThreadedEngine.scan

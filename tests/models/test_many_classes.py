@@ -19,7 +19,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import streamsvm
-from streamsvm import SVC, BudgetedSVC, LinearSVC
+from streamsvm import SVC, BudgetedSVC, CuttingPlane, InteriorPoint, LinearSVC
 from streamsvm.cli.info import format_evaluation
 from streamsvm.ingestion.readers import ingest
 from streamsvm.kernels.kernel import Kernel
@@ -46,7 +46,7 @@ ESTIMATORS = {
     "interior-point": LinearSVC(solver="interior-point"),
     "rbf": SVC(gamma=0.2),
     "linear kernel": SVC(kernel="linear"),
-    "low rank": SVC(solver="interior-point", rank=30, gamma=0.2),
+    "low rank": SVC(gamma=0.2, solver=InteriorPoint(n_components=30)),
     "budgeted": BudgetedSVC(budget=30, gamma=0.2, epochs=2),
 }
 
@@ -269,8 +269,8 @@ def test_iterations_are_steps_of_the_class_that_took_the_most(
     random = np.random.default_rng(4)
     X = random.standard_normal((400, 5)).astype(np.float32)
     y = np.argmax(X[:, :3] + random.standard_normal((400, 3)) * [0.1, 1.0, 3.0], axis=1)
-    options: dict[str, Any] = {"solver": solver, "tol": 1e-5, "n_jobs": 1}
-    options |= {} if solver != "auto" else {"acceleration": "line-search"}
+    own = solver if solver != "auto" else CuttingPlane(acceleration="line-search")
+    options: dict[str, Any] = {"solver": own, "tol": 1e-5, "n_jobs": 1}
     alone = [LinearSVC(**options).fit(X, y == k).n_iter_ for k in range(3)]
     if in_rounds:
         monkeypatch.setattr("streamsvm.solvers.many.classes._count_side_by_side", lambda *_: 1)

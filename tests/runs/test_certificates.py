@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
-from streamsvm import LinearSVC, RankSVM
+from streamsvm import CuttingPlane, LinearSVC, RankSVM
 from streamsvm.options import TrainOptions
 from streamsvm.passes import Progress, TriedBounds, find_status, has_progressed
 from streamsvm.runs.results import STATUSES, describe_status
@@ -88,6 +88,7 @@ def hinge(costs: Long, y: npt.NDArray[np.int64], scores: Long) -> np.longdouble:
     return np.longdouble(np.sum(costs * np.maximum(0, 1 - np.where(y == 1, 1, -1) * scores)))
 
 
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")  # a fit that stalls is judged, too
 @settings(max_examples=choose_examples(20, 60, 60))
 @given(
     problem=hostile_problems(),
@@ -98,7 +99,12 @@ def hinge(costs: Long, y: npt.NDArray[np.int64], scores: Long) -> np.longdouble:
 )
 def test_linear_models(problem: Hostile, sparse: bool, tol: float, acceleration: str, intercept_scaling: float) -> None:
     model = LinearSVC(
-        C=problem.C, tol=tol, acceleration=acceleration, intercept_scaling=intercept_scaling, max_passes=300, n_jobs=1
+        C=problem.C,
+        tol=tol,
+        intercept_scaling=intercept_scaling,
+        max_passes=300,
+        n_jobs=1,
+        solver=CuttingPlane(acceleration=acceleration),
     )
     model.fit(csr_array(problem.X) if sparse else problem.X, problem.y, sample_weight=problem.weight)
     w, b = model.coef_[0].astype(np.longdouble), np.longdouble(model.intercept_[0])
@@ -108,6 +114,7 @@ def test_linear_models(problem: Hostile, sparse: bool, tol: float, acceleration:
     check(model, objective, min(objective, zero), tol)
 
 
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")  # a fit that stalls is judged, too
 @settings(max_examples=choose_examples(15, 40, 40))
 @given(
     problem=hostile_problems(40),
@@ -116,7 +123,7 @@ def test_linear_models(problem: Hostile, sparse: bool, tol: float, acceleration:
     acceleration=st.sampled_from(["line-search", "none"]),
 )
 def test_rankings(problem: Hostile, sparse: bool, tol: float, acceleration: str) -> None:
-    model = RankSVM(C=problem.C, tol=tol, acceleration=acceleration, max_passes=600, n_jobs=1)
+    model = RankSVM(C=problem.C, tol=tol, max_passes=600, n_jobs=1, solver=CuttingPlane(acceleration=acceleration))
     model.fit(csr_array(problem.X) if sparse else problem.X, problem.y, sample_weight=problem.weight)
     check_ranking(model, problem, tol)
 
@@ -140,7 +147,7 @@ def test_pairs_of_high_cost_do_not_hide_pairs_of_low_cost(seed: int, sparse: boo
     X, y = (5e4 * random.integers(-2, 3, size=(10, 8))).astype(np.float32), random.integers(0, 3, 10)
     y[:2] = 0, 1
     problem = Hostile(X, y, 10.0 ** random.uniform(-6, 6, 10), 5e7)
-    model = RankSVM(C=5e7, tol=1e-6, acceleration="none", n_jobs=1)
+    model = RankSVM(C=5e7, tol=1e-6, n_jobs=1, solver=CuttingPlane(acceleration="none"))
     model.fit(csr_array(X) if sparse else X, y, sample_weight=problem.weight)
     assert model.status_ == "converged"
     check_ranking(model, problem, 1e-6)
@@ -168,7 +175,9 @@ def test_products_of_cuts_that_mislead_are_not_trusted_for_long() -> None:
         [-14632.07, 21691.367, 301672500.0],
     ]
     X, y = np.array(rows, np.float32), np.array([0, 1, 1, 0, 1])
-    model = LinearSVC(C=1.0, tol=1e-3, acceleration="line-search", intercept_scaling=0.1, n_jobs=1).fit(X, y)
+    model = LinearSVC(
+        C=1.0, tol=1e-3, intercept_scaling=0.1, n_jobs=1, solver=CuttingPlane(acceleration="line-search")
+    ).fit(X, y)
     assert model.status_ == "converged"
     assert model.n_passes_ <= 30
     w, b = model.coef_[0].astype(np.longdouble), np.longdouble(model.intercept_[0])

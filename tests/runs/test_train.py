@@ -251,7 +251,7 @@ def test_a_result_tells_what_the_interface_promises() -> None:
         ({"options": {"speed": "11"}}, "option 'speed' is unknown"),
         (
             {"options": {"acceleration": "much"}},
-            "acceleration 'much': choose from auto, one-read, block-ascent, guided",
+            "acceleration 'much': choose from auto, one-read, block-ascent, line-search",
         ),
         ({"options": {"epsilon": "0"}}, "option epsilon=0: a positive number"),
         ({"options": {"epsilon": "small"}}, "option epsilon=small"),

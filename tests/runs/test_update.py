@@ -15,6 +15,7 @@ import pytest
 from distributed import Client
 from scipy.sparse import csr_array
 
+from streamsvm import CuttingPlane
 from streamsvm.cli.main import main
 from streamsvm.data.rows.views import ChunkRange
 from streamsvm.data.store.dataset import Dataset
@@ -451,7 +452,7 @@ def test_a_map_would_be_another_one(tmp_path: Path, capsys: pytest.CaptureFixtur
 def test_an_estimator_starts_from_its_last_fit(tmp_path: Path) -> None:
     X, y, _ = make_rows(0)
     dataset = ingest(X, tmp_path / "d.zarr", y)
-    named: dict[str, Any] = {"C": 0.01, "acceleration": "line-search"}
+    named: dict[str, Any] = {"C": 0.01, "solver": CuttingPlane(acceleration="line-search")}
     cold, warm = LinearSVC(**named).fit(dataset), LinearSVC(**named, warm_start=True).fit(dataset)
     assert warm.n_passes_ == cold.n_passes_ > 1
     warm.fit(dataset)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from sklearn import svm
 
-from streamsvm import LinearSVC
+from streamsvm import CuttingPlane, LinearSVC
 from streamsvm.cli.main import main
 from streamsvm.data.sources.in_memory import ArrayDataset
 from streamsvm.ingestion.readers import ingest
@@ -153,7 +153,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
 
 def test_an_estimator_starts_from_its_last_fit() -> None:
     X, y = make_rows(4)
-    old, named = y != NAMES[3], {"C": C, "acceleration": "line-search"}
+    old, named = y != NAMES[3], {"C": C, "solver": CuttingPlane(acceleration="line-search")}
     warm = LinearSVC(**named, warm_start=True).fit(X[old], y[old])
     cold = LinearSVC(**named).fit(X, y)
     warm.fit(X, y)

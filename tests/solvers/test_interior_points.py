@@ -11,7 +11,7 @@ from distributed import Client
 from scipy.sparse import csr_array
 from sklearn.svm import SVC as LIBSVM
 
-from streamsvm import LinearSVC
+from streamsvm import InteriorPoint, LinearSVC
 from streamsvm.cli.main import main
 from streamsvm.data.rows.source import plan_groups
 from streamsvm.data.sources.in_memory import ArrayDataset
@@ -152,7 +152,7 @@ def test_the_bias_is_free() -> None:
 
 def test_options_of_the_estimator() -> None:
     problem = make_problem(5, n=300)
-    estimator = LinearSVC(solver="interior-point", reduction="fixed", rule="distance", most_rows=50).fit(
+    estimator = LinearSVC(solver=InteriorPoint(reduction="fixed", rule="distance", most_rows=50)).fit(
         problem.X, problem.y
     )
     same = TrainOptions(solver="interior-point", options={"reduction": "fixed", "rule": "distance", "most_rows": "50"})

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pytest
 from scipy.sparse import csr_array
 
-from streamsvm import SVC
+from streamsvm import IRWLS, SMO, SVC
 from streamsvm.kernels.kernel import Kernel, add_kernel_sums
 from streamsvm.numeric.rows import F64
 from streamsvm.system.errors import InputError
@@ -61,8 +61,7 @@ def draw(seed: int) -> Hostile:
         "degree": degree,
         "coef0": coef0,
         "C": float(10.0 ** rng.integers(-8, 9)),
-        "solver": ("smo", "irwls")[seed % 2],
-        "selection": RULES[seed % len(RULES)],
+        "solver": (SMO, IRWLS)[seed % 2](selection=RULES[seed % len(RULES)]),
         "tol": (1e-3, 1e-6)[seed // 2 % 2],
     }
     X32 = (X * SCALES[seed % len(SCALES)]).astype(np.float32)
@@ -229,5 +228,5 @@ def test_platt_ends_on_features_of_mixed_scales() -> None:
     rng = np.random.default_rng(5)
     X, y = rng.normal(size=(60, 4)) * 10.0 ** np.array([-38, -10, 10, 37]), rng.integers(0, 2, 60)
     for kernel in ("rbf", "sigmoid"):
-        model = SVC(kernel=kernel, selection="platt", n_jobs=1, memory="2GB", max_passes=200)
+        model = SVC(kernel=kernel, n_jobs=1, memory="2GB", max_passes=200, solver=SMO(selection="platt"))
         assert model.fit(X.astype(np.float32), y).status_ in ("converged", "stationary", "stalled")

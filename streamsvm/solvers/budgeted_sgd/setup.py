@@ -19,7 +19,7 @@ from streamsvm.problems.registry import find_problem
 from streamsvm.problems.regression import EpsilonInsensitive, SquaredEpsilonInsensitive
 from streamsvm.solvers.budgeted_sgd import solver
 from streamsvm.solvers.budgeted_sgd.maintenance import LANES, make_state
-from streamsvm.solvers.options import BudgetedOptions, read_options
+from streamsvm.solvers.options import BudgetedSGD, read_options
 from streamsvm.solvers.solver import Budget, Report, Solver, TakeRows, describe_parameters, make_kernel_model
 from streamsvm.system.errors import InputError
 from streamsvm.system.machine import default_threads
@@ -103,12 +103,12 @@ class BudgetedSolver(Solver):
         return state
 
 
-def set_up(source: RowSource, options: TrainOptions, own: BudgetedOptions, _: Budget) -> BudgetedSolver:
+def set_up(source: RowSource, options: TrainOptions, own: BudgetedSGD, _: Budget) -> BudgetedSolver:
     """Return the solver; raise InputError for incompatible settings."""
     return BudgetedSolver(source, options, _choose_parameters(source, options, own))
 
 
-def _choose_parameters(source: RowSource, options: TrainOptions, own: BudgetedOptions) -> solver.BudgetedSGD:
+def _choose_parameters(source: RowSource, options: TrainOptions, own: BudgetedSGD) -> solver.BudgetedSGD:
     loss = _make_regression_loss(source, options)
     about: dict[str, Any] = {name: getattr(source, name) for name in ("n_rows", "n_features", "n_chunks", "is_sparse")}
     about |= {name: getattr(own, name) for name in ("budget", "maintenance", "epochs", "replicas")}
@@ -162,7 +162,7 @@ def make_stream(chunk: RowSource, options: TrainOptions, expected_rows: int | No
     n_rows = chunk.n_rows if expected_rows is None else expected_rows
     if not (isinstance(n_rows, Integral) and n_rows > 0):
         raise InputError(f"expected_rows is {expected_rows!r}; a whole number of at least 1 is expected")
-    own = read_options(BudgetedOptions, options.options, options.solver)
+    own = read_options(BudgetedSGD, options.options, options.solver)
     settings = replace(_choose_parameters(chunk, options, own), n_rows=int(n_rows), replicas=1)
     if settings.tube is not None:
         settings = solver.aim_bias(settings, chunk.take(_choose_sample(chunk, settings.seed)))

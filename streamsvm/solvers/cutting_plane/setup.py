@@ -29,7 +29,7 @@ from streamsvm.solvers.cutting_plane.near_rows import Look, choose_within, draw_
 from streamsvm.solvers.cutting_plane.small_qp import MATRICES, MOST_ROWS, PRODUCTS, ROW_COPIES, can_refine
 from streamsvm.solvers.cutting_plane.smoothed_newton import HingeRows
 from streamsvm.solvers.one_read import setup as one_read
-from streamsvm.solvers.options import CuttingPlaneOptions
+from streamsvm.solvers.options import CuttingPlane
 from streamsvm.solvers.solver import Budget, DualWatch, LinearSolver, Solver, describe_parameters
 from streamsvm.system.errors import InputError
 from streamsvm.system.files import is_remote
@@ -145,7 +145,7 @@ def _held_bytes(solver: Solver) -> int:
     return need.driver_bytes + need.walk_bytes
 
 
-def _set_up_blocks(source: RowSource, options: TrainOptions, own: CuttingPlaneOptions, budget: Budget) -> Solver | None:
+def _set_up_blocks(source: RowSource, options: TrainOptions, own: CuttingPlane, budget: Budget) -> Solver | None:
     """Return the ascent on blocks with the requested resident rows, or as many as fit; return None if too few fit."""
     common = {"seed": options.seed, **read_parameters(source, options, own)}
     starts = tuple(int(start) for start in source.chunk_starts)
@@ -153,7 +153,7 @@ def _set_up_blocks(source: RowSource, options: TrainOptions, own: CuttingPlaneOp
     return BlockAscentSolver(source, parameters).fit_into(budget, options.resident_rows)
 
 
-def _hold_rows(source: RowSource, options: TrainOptions, own: CuttingPlaneOptions, budget: Budget) -> Solver | None:
+def _hold_rows(source: RowSource, options: TrainOptions, own: CuttingPlane, budget: Budget) -> Solver | None:
     """Return a solver with the requested resident rows, or as many as fit; return None if too few fit.
 
     Data with more than MOST_FEATURES features use ascent on blocks. Other data use one read if enough rows fit and
@@ -195,11 +195,11 @@ def _hold_rows(source: RowSource, options: TrainOptions, own: CuttingPlaneOption
     return solver
 
 
-def set_up(source: RowSource, options: TrainOptions, own: CuttingPlaneOptions, budget: Budget) -> Solver:
+def set_up(source: RowSource, options: TrainOptions, own: CuttingPlane, budget: Budget) -> Solver:
     """Return a solver with resident rows if enough rows fit, unless the options request another solver."""
     asked_for_stop = own.epsilon is not None or own.max_cuts is not None
     acceleration, note = own.acceleration, ""
-    if acceleration in ("auto", "guided") and asked_for_stop:
+    if acceleration == "auto" and asked_for_stop:
         acceleration = "line-search"
     if acceleration not in ("line-search", "none"):
         if asked_for_stop:

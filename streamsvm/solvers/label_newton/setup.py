@@ -17,7 +17,7 @@ from streamsvm.passes import MemoryNeed, Progress, Requests
 from streamsvm.solvers.label_newton import solver, sums
 from streamsvm.solvers.label_newton.steps import LabelNewton, State, advance, start_conjugates, start_state
 from streamsvm.solvers.many.classes import THREADS, count_needed_bytes, describe_problem
-from streamsvm.solvers.options import LabelNewtonOptions
+from streamsvm.solvers.options import Newton
 from streamsvm.solvers.solver import Budget, FirstSample, Report, Solver, TakeRows, make_linear_model
 
 AT_ZERO = (1.0, float(np.log(2.0)))  # the losses of a row of cost 1 at score 0
@@ -44,7 +44,7 @@ class LabelNewtonSolver(Solver):
 
     name, compiled, starts_warm = "newton", ("label-newton",), False
 
-    def __init__(self, source: RowSource, options: TrainOptions, own: LabelNewtonOptions, budget: Budget) -> None:
+    def __init__(self, source: RowSource, options: TrainOptions, own: Newton, budget: Budget) -> None:
         loss, width = sums.CODES[str(options.loss)], source.n_features + 1
         costs, weights = _find_costs(source, options)
         L = len(costs)

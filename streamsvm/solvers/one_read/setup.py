@@ -14,7 +14,7 @@ from streamsvm.solvers.cutting_plane.line_search_setup import TwoSolvers, make_l
 from streamsvm.solvers.one_read.solver import LINE_POINTS, MOST_OWN, solve
 from streamsvm.solvers.one_read.state import GROUP_SHARE, HELD_SHARE, OneRead, State, start_state
 from streamsvm.solvers.one_read.trust_region import INNER_STEPS, KEPT_POINTS, POINTS, TILE_ROWS
-from streamsvm.solvers.options import CuttingPlaneOptions
+from streamsvm.solvers.options import CuttingPlane
 from streamsvm.solvers.solver import Budget, DualWatch, FirstSample, LinearSolver, Solver, describe_parameters
 from streamsvm.system.machine import format_bytes
 
@@ -37,7 +37,7 @@ FIXED, PASS_ROW, PASS_NUMBER = 0.03, 1e-7, 2.5e-9  # seconds of one read: in all
 MEMORY_SHARE = 1.5  # two thirds of the spare memory are for resident rows, including the rows in the totals
 
 
-def choose_parameters(source: RowSource, options: TrainOptions, own: CuttingPlaneOptions, budget: Budget) -> OneRead:
+def choose_parameters(source: RowSource, options: TrainOptions, own: CuttingPlane, budget: Budget) -> OneRead:
     """Return the parameters with the requested number of resident rows, or as many as fit into memory."""
     common = {"seed": options.seed, "sets_aside": own.scratch is not None, **read_parameters(source, options, own)}
     parameters = OneRead(resident_rows=0, **common)

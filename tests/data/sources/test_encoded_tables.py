@@ -17,7 +17,7 @@ from sklearn.impute import SimpleImputer
 from sklearn.preprocessing import OneHotEncoder
 
 import streamsvm
-from streamsvm import LinearSVC
+from streamsvm import IncompleteCholesky, LinearSVC
 from streamsvm.data.open import open_dataset
 from streamsvm.data.sources import csv
 from streamsvm.data.store.dataset import Dataset
@@ -310,7 +310,7 @@ def test_maps_of_encoded_rows_keep_the_encoding(tmp_path: Path) -> None:
     made = make_features(dataset, tmp_path / "features.zarr", FeatureOptions("cholesky", 20), options).dataset
     assert made.encoding == dataset.encoding
     stored = train(made, TrainOptions()).model
-    on_the_fly = LinearSVC(feature_map="cholesky", rank=20, kernel="rbf", gamma=0.5).fit(dataset).model_
+    on_the_fly = LinearSVC(feature_map=IncompleteCholesky(n_components=20, kernel="rbf", gamma=0.5)).fit(dataset).model_
     for model in (stored, on_the_fly):
         assert model.encoding == dataset.encoding
         assert model.feature_names == dataset.feature_names

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import streamsvm
-from streamsvm import SVC, LinearSVC
+from streamsvm import SVC, InteriorPoint, LinearSVC
 from streamsvm.models.exports.export import export
 from streamsvm.options import TrainOptions
 from streamsvm.runs.features import make_features
@@ -98,7 +98,7 @@ def test_what_a_store_cannot_take_is_refused(
 
 
 def fit_on_features(url: str, _: LinearSVC) -> Any:
-    return SVC(solver="interior-point", rank=5, checkpoint=url).fit(X, Y)
+    return SVC(checkpoint=url, solver=InteriorPoint(n_components=5)).fit(X, Y)
 
 
 def open_grid(url: str, _: LinearSVC) -> Any:

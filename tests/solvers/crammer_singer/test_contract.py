@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from distributed import Client
 
-from streamsvm import LinearSVC, load
+from streamsvm import CuttingPlane, LinearSVC, load
 from streamsvm.data.sources.in_memory import ArrayDataset
 from streamsvm.data.store.dataset import Dataset
 from streamsvm.engines.open import plan_memory
@@ -159,7 +159,7 @@ def test_a_fitted_estimator(tmp_path: Path) -> None:
         ),
         ({"multi_class": "crammer_singer", "solver": "interior-point"}, "use --solver cutting-plane"),
         (
-            {"multi_class": "crammer_singer", "acceleration": "line-search", "resident_rows": 9},
+            {"multi_class": "crammer_singer", "solver": CuttingPlane(acceleration="line-search"), "resident_rows": 9},
             "resident_rows has no effect",
         ),
     ],

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from streamsvm import SVC
+from streamsvm import SMO, SVC
 from streamsvm.numeric.rows import F64, I32
 from streamsvm.solvers.crammer_singer.kernel_active_set import solve_by_interior_point
 
@@ -74,7 +74,7 @@ def test_long_rows_far_from_the_origin_are_proved(resident: int | None) -> None:
     """Sweeps over single rows left gaps of 98% here after hundreds of passes."""
     X, y = make(4, 60, 3, 4, 30.0)
     options = {"kernel": "linear", "multi_class": "crammer_singer", "C": 1e3, "n_jobs": 1, "max_passes": 60}
-    model = SVC(resident_rows=resident, intercept_scaling=10.0, **options).fit(X, y)
+    model = SVC(resident_rows=resident, solver=SMO(intercept_scaling=10.0), **options).fit(X, y)
     assert model.status_ == "converged"
     assert model.gap_ <= 1e-3
 
@@ -82,7 +82,13 @@ def test_long_rows_far_from_the_origin_are_proved(resident: int | None) -> None:
 def test_costs_that_are_tiny_beside_the_kernel_are_shared_out_in_full() -> None:
     """1 + C k_ii has few digits of C k_ii: with two rows at a time, a third of D was missing."""
     X, y = make(5, 10, 2, 4, 0.0)
-    model = SVC(kernel="linear", C=1e-3, multi_class="crammer_singer", intercept_scaling=0.0, working_rows=2, n_jobs=1)
+    model = SVC(
+        kernel="linear",
+        C=1e-3,
+        multi_class="crammer_singer",
+        n_jobs=1,
+        solver=SMO(intercept_scaling=0.0, working_rows=2),
+    )
     model.fit(1e-6 * X, y)
     assert model.status_ == "converged"
     assert model.lower_bound_ == pytest.approx(0.01, rel=1e-6)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from distributed import Client
 
-from streamsvm import SVC, NuSVC, load
+from streamsvm import SMO, SVC, NuSVC, load
 from streamsvm.data.sources.in_memory import ArrayDataset
 from streamsvm.data.store.dataset import Dataset
 from streamsvm.engines.local import SerialEngine
@@ -159,7 +159,9 @@ def test_tuned_and_planned(data: Dataset) -> None:
 def test_a_fitted_estimator(tmp_path: Path) -> None:
     for n_classes in (2, 4):
         problem = make_classes(3, n=300, n_classes=n_classes)
-        model = SVC(**JOINT, C=0.5, probability="temperature", intercept_scaling=0.5).fit(problem.X, problem.y)
+        model = SVC(C=0.5, probability="temperature", solver=SMO(intercept_scaling=0.5), **JOINT).fit(
+            problem.X, problem.y
+        )
         m = len(model.support_)
         assert model.dual_coef_.shape == ((1, m) if n_classes == 2 else (n_classes, m))
         assert model.n_support_.sum() == m
@@ -167,7 +169,7 @@ def test_a_fitted_estimator(tmp_path: Path) -> None:
         model.save(tmp_path / "model.npz")
         loaded = load(tmp_path / "model.npz")
         assert loaded.get_params()["multi_class"] == "crammer_singer"
-        assert loaded.get_params()["intercept_scaling"] == 0.5
+        assert loaded.get_params()["solver"] == SMO(intercept_scaling=0.5)
         assert np.array_equal(loaded.predict(problem.X), model.predict(problem.X))
 
 
@@ -186,9 +188,9 @@ def test_named_labels_and_weights_of_rows_are_costs() -> None:
         ({"kernel": "sigmoid"}, "kernel 'sigmoid': choose from linear, rbf, poly, precomputed"),
         ({"solver": "irwls"}, "use --solver cutting-plane or smo"),
         ({"solver": "interior-point"}, "use --solver cutting-plane or smo"),
-        ({"selection": "platt"}, "option 'selection' is unknown"),
+        ({"solver": SMO(selection="platt")}, "option 'selection' is unknown"),
         ({"kernel": "poly", "degree": 1, "coef0": -1.0}, "remove coef0"),
-        ({"intercept_scaling": -1.0}, "a positive number or 0 is expected"),
+        ({"solver": SMO(intercept_scaling=-1.0)}, "a positive number or 0 is expected"),
         ({"C": 0.0}, "C is 0"),
         ({"C": np.inf}, "C is inf; it must be positive and finite"),
     ],
@@ -207,7 +209,7 @@ def test_pairs_and_shares_of_rows_have_no_such_problem() -> None:
     with pytest.raises(InputError, match="no pairs of classes were trained"):
         model.decision_function(problem.X)
     with pytest.raises(InputError, match="option 'intercept_scaling' is unknown"):
-        SVC(intercept_scaling=2.0).fit(problem.X, problem.y)
+        SVC(solver=SMO(intercept_scaling=2.0)).fit(problem.X, problem.y)
 
 
 def test_a_step_whose_active_rows_are_one_working_set_ends_soon(monkeypatch: pytest.MonkeyPatch) -> None:

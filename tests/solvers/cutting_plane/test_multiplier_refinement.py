@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from streamsvm import LinearSVC
+from streamsvm import CuttingPlane, LinearSVC
 from streamsvm.solvers.cutting_plane.small_qp import maximise_shares, multiply_rows, refine_shares
 from streamsvm.solvers.cutting_plane.smoothed_newton import HingeRows
 from tests.conftest import Problem, make_problem
@@ -71,7 +71,7 @@ def test_long_rows_whose_weight_vector_is_short(problem: Problem) -> None:
 
 def test_a_training_on_such_rows_is_proved() -> None:
     """With the products alone the lower bound stayed below a thousandth of P."""
-    model = LinearSVC(tol=1e-6, n_jobs=1, max_passes=100, acceleration="block-ascent")
+    model = LinearSVC(tol=1e-6, n_jobs=1, max_passes=100, solver=CuttingPlane(acceleration="block-ascent"))
     model.fit(LONG.X, LONG.y, sample_weight=LONG.weight)
     assert model.status_ == "converged"
     assert model.lower_bound_ <= float(exact_primal(LONG, BEST))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from streamsvm import SVC, NuSVR
+from streamsvm import SMO, SVC, NuSVR
 from streamsvm.numeric.rows import F64
 from streamsvm.solvers.decomposition.all_active import factor_kernel, solve_in_factor
 
@@ -144,7 +144,9 @@ def test_a_path_that_ends_at_zero_is_not_gone_on() -> None:
     """Where kernel values are far beyond the costs, all products become 0, by which the next step was divided."""
     high = ["0x1.85dd26p+32", "0x1.85bf26p+32", "0x1.85d858p+32"]
     X = np.array([[float.fromhex(value), float.fromhex("0x1.3f5a5ap+19")] for value in high], np.float32)
-    model = SVC(C=0.0002260173780288652, kernel="poly", gamma=1.0, selection="largest", max_passes=300, n_jobs=1)
+    model = SVC(
+        C=0.0002260173780288652, kernel="poly", gamma=1.0, max_passes=300, n_jobs=1, solver=SMO(selection="largest")
+    )
     model.fit(X, [0, 0, 1])
     assert model.status_ == "stalled"
     assert model.objective_ - model.lower_bound_ <= 10 * model.rounding_bound_

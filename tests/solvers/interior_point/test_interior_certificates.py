@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
-from streamsvm import LinearSVC
+from streamsvm import InteriorPoint, LinearSVC
 from streamsvm.solvers.options import InteriorPointOptions, name_options
 from streamsvm.system.errors import InputError
 from tests.conftest import F64, choose_examples
@@ -92,7 +92,7 @@ def test_the_certificate_is_that_of_the_model(
     X, y, weight = draw(seed, kind, 10.0**scale, weights)
     costs, rows = 10.0**C * weight, csr_array(X) if sparse else X
     models = [
-        LinearSVC(C=10.0**C, solver="interior-point", tol=tol, reduction=name, rule=rule, most_rows=most, n_jobs=1).fit(
+        LinearSVC(C=10.0**C, tol=tol, n_jobs=1, solver=InteriorPoint(reduction=name, rule=rule, most_rows=most)).fit(
             rows, y, sample_weight=weight
         )
         for name, most in ((reduction, None), ("fixed", 10))
