@@ -336,6 +336,7 @@ class Probe:
         walks = fit.memory(1).walk_bytes > 0
         tried = next((one for one in tries if bool(one.scans) != walks), tries[0])
         speed = self.measure_passes(tried) if tried.scans else self._measure_walks(tried, 1)
+        speed = replace(speed, walks=int(walks))
         return _expect(tries, source.n_rows), speed, len(self.fits) * between, taken
 
     def _measure_taken(self, tried: SampleRun) -> RowFetches:

@@ -148,6 +148,7 @@ class TwoHosts:
 def hosts(monkeypatch: pytest.MonkeyPatch) -> Any:
     found = TwoHosts()
     monkeypatch.setattr(workers, "ClusterWatch", lambda *_: found)
+    monkeypatch.setattr(workers, "_can_reach", lambda _: False)
     return found
 
 
