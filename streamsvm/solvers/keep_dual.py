@@ -98,6 +98,8 @@ def read_dual_point(state: State) -> DualPoint:
 def list_origins(request: Scan, answer: Any) -> Iterator[Origin]:
     """Yield the origins of all cuts that the answer of a pass contains; a pass without cuts yields nothing."""
     if isinstance(answer, SegmentTotals):
+        if len(answer.gradients) < len(answer.costs):  # the pass left out the sums over rows
+            return
         ends, _, cut_steps, _ = request.shared
         cuts = list_cuts(answer)
         yield Origin(cuts.vectors[0], float(cuts.offsets[0]), ends[0], ends[0], 1.0)

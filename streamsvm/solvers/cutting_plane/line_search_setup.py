@@ -150,7 +150,7 @@ class TwoSolvers(Wrapper):
 
     def warm_start(self, before: line_search.BothStates, factor: float) -> line_search.BothStates:
         """Return the warm start of both solvers, or a new start if the first solver has no warm start."""
-        if not self.starts_warm:
+        if type(self.inner).warm_start is Solver.warm_start:
             return self.start()
         own = self.inner.warm_start(before.states[0], factor)
         other = self._start_other() if before.alone else self.other.warm_start(before.states[1], factor)

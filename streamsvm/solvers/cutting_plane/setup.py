@@ -169,12 +169,13 @@ def _hold_rows(source: RowSource, options: TrainOptions, own: CuttingPlane, budg
             chosen.note = TOO_MANY_FEATURES.format(source.n_features)
         return chosen
     is_small = source.n_rows > MOST_ROWS and source.nbytes <= MOST_BYTES
-    seconds = one_read.weigh_ascent(source)
-    is_faster = source.n_rows > one_read.FEW_ROWS and seconds[0] < seconds[1] if source.on_disk else is_small
+    seconds, is_weighed = one_read.weigh_ascent(source), source.on_disk and source.n_rows > one_read.FEW_ROWS
+    reason = BY_PRICE.format(*seconds) if is_weighed and own.acceleration != "one-read" else ""
+    is_faster = seconds[0] < seconds[1] if is_weighed else is_small and not source.on_disk
     if own.acceleration != "one-read" and is_faster:
         chosen = _set_up_blocks(source, options, own, budget)
         if chosen is not None and chosen.settings["resident_rows"] == source.n_rows:
-            chosen.reason = BY_PRICE.format(*seconds)
+            chosen.reason = reason
             return chosen
     parameters = one_read.choose_parameters(source, options, own, budget)
     number = parameters.resident_rows
@@ -191,7 +192,7 @@ def _hold_rows(source: RowSource, options: TrainOptions, own: CuttingPlane, budg
     is_local = not is_remote(source.name)  # each read of a store takes longer than what a line search saves in a pass
     leads = note != "" and own.acceleration != "one-read" and own.scratch is None and is_local
     solver = one_read.make_solver(source, parameters, note, own.scratch, leads)
-    solver.reason = LEADS if leads else BY_PRICE.format(*seconds)
+    solver.reason = LEADS if leads else reason
     return solver
 
 
