@@ -14,6 +14,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 import streamsvm
 from streamsvm import (
+    SMO,
     SVC,
     SVR,
     BudgetedSGD,
@@ -113,6 +114,15 @@ def test_solvers_of_linear_models_are_not_for_sums_of_kernels(estimator: Any, so
     told = f"solver '{solver}': {estimator.__name__} trains sums of kernels; choose from smo, irwls, budgeted-sgd"
     with pytest.raises(InputError, match=told):
         estimator(solver=solver, kernel="linear").fit(X, np.sign(Y))
+
+
+@pytest.mark.parametrize("solver", ["smo", SMO(), BudgetedSGD()])
+@pytest.mark.parametrize("estimator", [LinearSVC, LinearSVR, RankSVM])
+def test_solvers_of_kernel_models_do_not_train_linear_models(estimator: Any, solver: Any) -> None:
+    name = solver if isinstance(solver, str) else solver.name
+    told = f"solver '{name}': {estimator.__name__} trains linear models; choose from auto, newton, cutting-plane"
+    with pytest.raises(InputError, match=told):
+        estimator(solver=solver).fit(np.eye(6, dtype=np.float32), np.arange(6) % 2)
 
 
 def test_calls_that_newcomers_make(tmp_path: Path) -> None:
