@@ -34,7 +34,6 @@ from streamsvm.runs.calibrate import require_folds, train_with_probabilities
 from streamsvm.runs.on_the_fly import open_rows
 from streamsvm.runs.results import STATUSES, Listener, Result
 from streamsvm.solvers.options import FeatureOptions, OptionSet
-from streamsvm.solvers.registry import AUTO, name_solvers
 from streamsvm.system.docstrings import Documented, join_sections, split_sections, write_entries
 from streamsvm.system.errors import InputError
 from streamsvm.system.interrupts import caught
@@ -324,12 +323,6 @@ class BaseSVM(Parameters, CallbackSupportMixin, BaseEstimator):  # type: ignore[
         """Return the name of the solver."""
         return self.solver.name if isinstance(self.solver, OptionSet) else self.solver
 
-    def _refuse_solver(self, able: list[str], task: str) -> None:
-        """Raise InputError if the solver is not one of those that suit the estimator. task: what the estimator does."""
-        name = self._name_solver()
-        if name in {AUTO, *name_solvers()}.difference(able):
-            raise InputError(f"solver {name!r}: {type(self).__name__} {task}; choose from {', '.join(able)}")
-
     def _list_solver_options(self) -> dict[str, Any]:
         """Return the options of the solver's object that differ from their defaults."""
         return self.solver.list_given() if isinstance(self.solver, OptionSet) else {}
@@ -429,7 +422,7 @@ class SolverParameters(Parameters):
     tol : float, default=1e-3
         The relative duality gap, (P - D) / P, at which training ends.
     resident_rows : int, str or None, default=None
-        The rows that stay in memory, as a number or a share ("10%"); None is as many as the memory allows.
+        The rows that stay in memory, as a number or a share ("10%"); None lets the solver choose within the memory.
     verbose : int, default=0
         Whether the objective and the gap of each step are printed.
     """

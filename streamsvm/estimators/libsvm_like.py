@@ -27,7 +27,7 @@ from streamsvm.options import INFINITE_COST, TrainOptions
 from streamsvm.problems.registry import find_entry
 from streamsvm.runs.results import DONE, Result
 from streamsvm.solvers.options import SMALL_ROWS, OptionSet
-from streamsvm.solvers.registry import AUTO, SOLVERS
+from streamsvm.solvers.registry import AUTO, SOLVERS, name_solvers
 from streamsvm.system.errors import InputError, MemoryBudgetError
 from streamsvm.system.machine import default_budget_bytes, format_bytes, resident_bytes
 
@@ -51,7 +51,11 @@ class KernelSVM(KernelParameters, BaseSVM):  # type: ignore[misc]
     def _fit(self, X: Any, y: Any, sample_weight: Any, qid: Any = None) -> Self:
         """Train. Raises InputError for a solver of linear models, which have no support vectors."""
         able = list(dict.fromkeys(method.name for method in SOLVERS if len(method.kernels) > 1))
-        self._refuse_solver(able, "trains sums of kernels")
+        name = self._name_solver()
+        if name in {AUTO, *name_solvers()}.difference(able):
+            raise InputError(
+                f"solver {name!r}: {type(self).__name__} trains sums of kernels; choose from {', '.join(able)}"
+            )
         return super()._fit(X, y, sample_weight, qid)
 
     def _choose_dtype(self, n_rows: int) -> type[np.float32 | np.float64]:

@@ -22,10 +22,11 @@ from streamsvm.options import INFINITE_COST, LARGEST_COST, TrainOptions, is_fini
 from streamsvm.problems.ranking import RANK, ROC_AREA, evaluate_ranking
 from streamsvm.problems.registry import PENALTIES, find_multi_class
 from streamsvm.solvers.options import MAPS, FeatureOptions, KernelFeatures, OptionSet
-from streamsvm.solvers.registry import AUTO, SOLVERS
-from streamsvm.solvers.set_up import set_up
+from streamsvm.solvers.registry import AUTO
+from streamsvm.solvers.set_up import choose_solver, set_up
 from streamsvm.system.errors import InputError
 
+LINEAR_SOLVERS = "choose from auto, cutting-plane, newton, interior-point"
 INTERCEPT_OPTION = "intercept_scaling"
 SKLEARN_SOLVERS = ("lbfgs", "liblinear", "newton-cg", "newton-cholesky", "sag", "saga")  # of LogisticRegression
 
@@ -66,11 +67,12 @@ class BaseLinear(SolverParameters, BaseSVM):  # type: ignore[misc]
 
     feature_map: OptionSet | None = None
 
-    def _fit(self, X: Any, y: Any, sample_weight: Any, qid: Any = None) -> Self:
-        """Train. Raises InputError for a solver of kernel models, which have no weights."""
-        linear = [record.name for record in SOLVERS if record.kernels == ("linear",)]
-        self._refuse_solver([AUTO, *dict.fromkeys(linear)], "trains linear models")
-        return super()._fit(X, y, sample_weight, qid)
+    def _options(self) -> TrainOptions:
+        """Return the parameters as TrainOptions. Raises InputError for a solver whose models have no weights."""
+        options = super()._options()
+        if len(choose_solver(options).kernels) > 1:
+            raise InputError(f"solver {options.solver!r}: {type(self).__name__} trains linear models; {LINEAR_SOLVERS}")
+        return options
 
     def _set_model(self, model: Any, label_dtype: Any = None) -> None:
         """Set the fitted attributes. Weights and bias are copies; changing them leaves the model unchanged."""

@@ -33,7 +33,8 @@ The line search is dropped once it falls behind, so that later passes serve one 
 first solver's gap is small (at most SMALL of P), the line search's gap is more than KEEPS_UP times as large, and its
 lower bound is no higher than the first solver's. If the first solver is later stuck for RETURNS passes, or reports that
 it is slow, the line search returns and continues from the best point. If the first solver is usually fast, the line
-search starts only at that point.
+search starts only at that point. If few rows can be resident, the line search leads: it runs alone for the first
+LEADING_PASSES, and the first solver begins only if these passes do not prove the gap.
 
 A run ends as stalled when both solvers are stuck, or when the best P and the best D no longer change. The second
 condition matters because one solver may creep for thousands of passes towards a P that the other solver has already
@@ -379,7 +380,7 @@ def _take_best(state: CutState, points: F64, tangents: CutTotals) -> tuple[CutSt
 KEEPS_UP = 4.0  # the line search has fallen behind if its gap exceeds this multiple of the first solver's gap
 RETURNS = 5  # passes without progress by the first solver, after which the line search returns
 SMALL = 0.003  # while the gaps exceed this share of P, comparing them means little
-LEADS = 4, 8  # passes for which a leading line search runs alone, and for which it does if it has nearly converged
+LEADING_PASSES = 4, 8  # a leading line search runs alone for 4 passes, or for 8 if it has nearly converged after 4
 NEARLY = 0.1  # a line search has nearly converged if its gap is at most this share of P
 KNOWN = ("best_w", "objective", "objective_rounding")
 Maker = Callable[[Any], Requests]
@@ -437,7 +438,10 @@ def solve_both(makers: Sequence[Maker], tol: float, state: BothStates) -> Reques
 
 
 def _take_over(state: Any, states: dict[int, CutState]) -> Any:
-    """Return the state with the best results of the running solvers, and with the solvers that run next."""
+    """Return the state with the best results of the running solvers, and with the solvers that run next.
+
+    A first solver that begins after a leading line search begins at w = 0, since it draws a sample of its own.
+    """
     passes = state.passes + max(own.passes - state.states[k].passes for k, own in states.items())
     for own in states.values():
         state = cuts.move_to(state, own.best_w, own.objective, own.objective_rounding)
@@ -447,7 +451,7 @@ def _take_over(state: Any, states: dict[int, CutState]) -> Any:
     if not state.leads:
         return _choose_running(state)
     is_near = state.objective - state.lower_bound <= NEARLY * state.objective
-    return replace(state, leads=passes < LEADS[is_near])
+    return replace(state, leads=passes < LEADING_PASSES[is_near])
 
 
 def _choose_running(state: Any) -> Any:

@@ -118,7 +118,8 @@ class TwoSolvers(Wrapper):
     """A solver with resident rows and a line search that share the reads.
 
     alone: whether the first solver runs alone until it is slow. terms: the largest number of additions on any term of a
-    sum in a walk, if walks compute the passes as well. leads: whether the line search runs alone until it is slow.
+    sum in a walk, if walks compute the passes as well. leads: whether the line search runs first, alone
+    (line_search.LEADING_PASSES).
     """
 
     def __init__(

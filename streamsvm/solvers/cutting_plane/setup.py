@@ -41,8 +41,8 @@ NEWTON_MATRICES = 4  # matrices of all pairs of features
 SHARES = 6  # vectors of 8 bytes for each row of the source: shares of two states, of a checkpoint, and of the walk
 VECTORS = 24  # vectors of the width of w
 MOST_FEATURES = 400  # with more features, the matrices of `one-read` cost more than the reads it saves
-LEADS = "Few rows are resident, so passes of a line search come first: they take less time than those of one-read."
-BY_PRICE = "For rows that all fit into memory, block-ascent takes about {:.2g} s of a processor, and one-read {:.2g} s."
+LEADING = "Few rows are resident, so passes of a line search come first: they take less time than those of one-read."
+BY_PRICE = "With all rows in memory, block-ascent takes about {:.2g} s of a processor, and one-read {:.2g} s."
 MOST_BYTES = 256 << 20  # the largest arrays in memory for ascent; above, one read is faster, as it uses threads
 TOO_MANY_FEATURES = f"The data are read in blocks, because one-read supports at most {MOST_FEATURES} features and the "
 TOO_MANY_FEATURES += "rows have {:,}."
@@ -59,7 +59,10 @@ class BlockAscentSolver(LinearSolver):
 
     def __init__(self, source: RowSource, parameters: BlockAscent) -> None:
         self.source, self.parameters, self.bias_feature = source, parameters, parameters.bias_feature
-        self.width, self.starts_warm = source.n_features + 1, parameters.keeps_all  # walks of equal age share a read
+        self.width, self.starts_warm = (
+            source.n_features + 1,
+            parameters.keeps_all,
+        )  # fits with walks begin together, to share their walks
         about = describe_parameters(parameters, "seed", "chunk_starts")
         self.settings = {"acceleration": "block-ascent", **about}
         self.dual = DualWatch(kind="shares", width=self.width, most_cuts=0, n_rows=source.n_rows)
@@ -158,10 +161,10 @@ def _hold_rows(source: RowSource, options: TrainOptions, own: CuttingPlane, budg
 
     Data with more than MOST_FEATURES features use ascent on blocks. Other data use one read if enough rows fit and
     ascent is not faster. Ascent is faster in three cases: for arrays in memory, unless they are too large for one
-    thread or so small that any solver is fast; for stored rows that all fit into memory, if they have many features;
-    and if few rows can be resident, because ascent then needs fewer reads. Ascent holds the shares of all rows. If the
-    shares do not fit into memory, one read is used instead, unless its sample would be too small. If its sample is
-    small, the passes of a line search, which take less time, come first.
+    thread or so small that any solver is fast; for more than FEW_ROWS stored rows that all fit into memory, if its
+    price is lower; and if few rows can be resident, because ascent then needs fewer reads. Ascent holds the shares of
+    all rows. If the shares do not fit into memory, one read is used instead, unless its sample would be too small. If
+    its sample is small, the passes of a line search, which take less time, come first.
     """
     if own.acceleration == "block-ascent" or source.n_features > MOST_FEATURES:
         chosen = _set_up_blocks(source, options, own, budget)
@@ -169,10 +172,11 @@ def _hold_rows(source: RowSource, options: TrainOptions, own: CuttingPlane, budg
             chosen.note = TOO_MANY_FEATURES.format(source.n_features)
         return chosen
     is_small = source.n_rows > MOST_ROWS and source.nbytes <= MOST_BYTES
-    seconds, is_weighed = one_read.weigh_ascent(source), source.on_disk and source.n_rows > one_read.FEW_ROWS
-    reason = BY_PRICE.format(*seconds) if is_weighed and own.acceleration != "one-read" else ""
+    seconds, is_free = one_read.weigh_ascent(source), own.acceleration != "one-read"
+    is_weighed = is_free and source.on_disk and source.n_rows > one_read.FEW_ROWS
+    reason = BY_PRICE.format(*seconds) if is_weighed else ""
     is_faster = seconds[0] < seconds[1] if is_weighed else is_small and not source.on_disk
-    if own.acceleration != "one-read" and is_faster:
+    if is_free and is_faster:
         chosen = _set_up_blocks(source, options, own, budget)
         if chosen is not None and chosen.settings["resident_rows"] == source.n_rows:
             chosen.reason = reason
@@ -180,7 +184,8 @@ def _hold_rows(source: RowSource, options: TrainOptions, own: CuttingPlane, budg
     parameters = one_read.choose_parameters(source, options, own, budget)
     number = parameters.resident_rows
     is_least = number >= one_read.count_least(source)
-    if number < one_read.count_enough(source) and not (is_least and own.acceleration == "one-read"):
+    is_short = number < one_read.count_enough(source)
+    if is_short and (is_free or not is_least):
         chosen = _set_up_blocks(source, options, own, budget)
         if chosen is not None:
             kept = chosen.settings["resident_rows"]
@@ -190,9 +195,12 @@ def _hold_rows(source: RowSource, options: TrainOptions, own: CuttingPlane, budg
             return None
     note = one_read.describe_more_rows(source, options, number, number)
     is_local = not is_remote(source.name)  # each read of a store takes longer than what a line search saves in a pass
-    leads = note != "" and own.acceleration != "one-read" and own.scratch is None and is_local
+    leads = is_short and is_free and own.scratch is None and is_local
     solver = one_read.make_solver(source, parameters, note, own.scratch, leads)
-    solver.reason = LEADS if leads else reason
+    if leads:
+        solver.reason = LEADING
+    elif seconds[1] <= seconds[0]:  # otherwise the rows do not all fit into memory
+        solver.reason = reason
     return solver
 
 

@@ -15,6 +15,11 @@ enter Newton's matrix:
     I + sum_i C_i / (2 width) x_i x_i'
 
 An exact line search follows each Newton step, since the derivative along a line is piecewise linear.
+
+At a start other than 0, the first width is the one with the highest lower bound, since the start may be near the
+optimum. At w = 0 every row lies exactly at the first width from the margin, so no row enters the matrix and the step
+follows the gradient. If features have very different scales, no such step descends. From then on, rows exactly at the
+width count as within it, so that Newton's matrix knows the scales.
 """
 
 from __future__ import annotations

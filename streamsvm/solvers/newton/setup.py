@@ -52,7 +52,8 @@ class NewtonSolver(LinearSolver):
         resident_rows, fits_all = self._count_rows(options, budget)
         self.parameters = replace(self.parameters, resident_rows=resident_rows, fits_all=fits_all)
         penalty = {} if options.penalty == "l2" else {"penalty": options.penalty}
-        self.settings = {**problem.tell_loss(source, options), **penalty, "resident_rows": resident_rows, **about}
+        sample: dict[str, Any] = {"resident_rows": resident_rows, **({"fits_all": True} if fits_all else {})}
+        self.settings = {**problem.tell_loss(source, options), **penalty, **sample, **about}
         self.sample = FirstSample(resident_rows, is_held=True)
 
     def _make_parameters(self, loss: SmoothLoss, **about: Any) -> Newton:

@@ -32,7 +32,7 @@ THREADS = 8  # memory is reserved for the totals of this many threads, whatever 
 STREAMS = 2  # memory is also reserved for this many streams of rows
 FEW_ROWS = 20_000  # with fewer rows, both `one_read` and ascent take a fraction of a second
 ASCENT_ROW, ASCENT_NUMBER = 1e-6, 8e-9  # seconds of ascent for each row, and for each number in the rows
-NEWTON_ROW, NEWTON_WIDTH = 2.5e-10, 100  # seconds of Newton's method for each row of the sample: c d (d + w)
+NEWTON_ROW, NEWTON_WIDTH = 2.5e-10, 100  # seconds for each row of the sample: NEWTON_ROW d (d + NEWTON_WIDTH)
 FIXED, PASS_ROW, PASS_NUMBER = 0.03, 1e-7, 2.5e-9  # seconds of one read: in all, for each row, and for each number
 MEMORY_SHARE = 1.5  # two thirds of the spare memory are for resident rows, including the rows in the totals
 
@@ -141,7 +141,7 @@ def make_solver(
     """Return the solver with an accompanying line search, and with a note for users.
 
     scratch: the folder for rows set aside. The line search reads all rows, so with a scratch folder it waits until the
-    solver is slow. leads: whether the line search runs first, alone, and this solver only if the line search is slow.
+    solver is slow. leads: whether the line search runs first, alone (line_search.LEADING_PASSES).
     """
     first = OneReadSolver(source, parameters, note, scratch)
     alone = parameters.sets_aside
