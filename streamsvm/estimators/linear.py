@@ -70,7 +70,7 @@ class BaseLinear(SolverParameters, BaseSVM):  # type: ignore[misc]
     def _options(self) -> TrainOptions:
         """Return the parameters as TrainOptions. Raises InputError for a solver whose models have no weights."""
         options = super()._options()
-        if len(choose_solver(options).kernels) > 1:
+        if self.feature_map is None and len(choose_solver(options).kernels) > 1:
             raise InputError(f"solver {options.solver!r}: {type(self).__name__} trains linear models; {LINEAR_SOLVERS}")
         return options
 

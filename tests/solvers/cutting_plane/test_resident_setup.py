@@ -82,7 +82,14 @@ def test_the_choice_if_nothing_is_said(n: int, d: int, one_read: int | None, blo
 def test_the_reason_of_a_choice_names_the_second_price() -> None:
     reason = choose(100_000, 400).reason
     assert re.search(r"block-ascent takes about [\d.]+ s of a processor, and one-read [\d.]+ s", reason)
-    assert choose(600_000, 54).reason.startswith("For rows that all fit into memory")
+    assert choose(600_000, 54).reason.startswith("With all rows in memory")
+    for unweighed in (
+        choose(20_000, 54),
+        choose(100_000, 100, on_disk=False),
+        choose(100_000, 100, options={"acceleration": "one-read"}),
+        choose(100_000, 100, resident_rows="50%"),
+    ):
+        assert not unweighed.reason
 
 
 def test_a_line_search_leads_where_memory_leaves_few_resident_rows() -> None:
