@@ -94,7 +94,8 @@ def test_settings_are_told_by_their_options(run: Run, data: Path, tmp_path: Path
     }
     for given, told in cases.items():
         ran = run(*command, *given)
-        assert (ran.code, ran.err.endswith(f"cannot be resumed with other settings: {told}\n")) == (2, True), ran.err
+        message = f"cannot be resumed with other settings: {told}; give the earlier settings, or start again"
+        assert (ran.code, ran.err.rstrip().endswith(message)) == (2, True), ran.err
 
 
 def test_a_training_that_does_not_read_the_queries_says_so(run: Run, tmp_path: Path) -> None:

@@ -159,9 +159,12 @@ grid-map       open       history.jsonl   9  tune two.zarr --out OUT --C 0.1,1 -
 grid-kernel    open       history.jsonl   9  tune three.zarr --out OUT --C 0.1,1 --folds 2 --tol 1e-6 --kernel rbf --resident-rows 20%
 features       os.rename  .passes.npz     3  features two.zarr OUT --map cholesky --rank 8 --gamma 0.2
 """  # noqa: E501
-# Estimators with a checkpoint, which are stopped after a pass: class, the labels of the rows, parameters.
+# Estimators with a checkpoint, which are stopped after a pass: class, the labels of the rows, parameters. A solver is
+# named with its options, which older code took beside the other parameters.
+OLDER_SOLVERS = {"CuttingPlane": {}, "InteriorPoint": {"solver": "interior-point"}}
+OLDER_NAMES = {"n_components": "rank"}
 FITS: dict[str, tuple[str, str, dict[str, Any]]] = {
-    "fit-linear": ("LinearSVC", "two", {"tol": 1e-7, "acceleration": "line-search"}),
+    "fit-linear": ("LinearSVC", "two", {"tol": 1e-7, "solver": ("CuttingPlane", {"acceleration": "line-search"})}),
     "fit-logistic": ("LogisticRegression", "two", {"tol": 1e-9, "resident_rows": "20%"}),
     "fit-regression": ("LinearSVR", "numbers", {"tol": 1e-9, "resident_rows": "20%"}),
     "fit-kernel": ("SVC", "three", {"tol": 1e-7, "resident_rows": "20%"}),
@@ -169,7 +172,11 @@ FITS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "fit-low-rank": (
         "SVC",
         "two",
-        {"solver": "interior-point", "approximation": "cholesky", "rank": 8, "gamma": 0.2, "tol": 1e-8},
+        {
+            "solver": ("InteriorPoint", {"approximation": "cholesky", "n_components": 8}),
+            "gamma": 0.2,
+            "tol": 1e-8,
+        },
     ),
     "fit-budget": ("BudgetedSVC", "two", {"budget": 9, "epochs": 3}),
 }
@@ -387,11 +394,23 @@ def tell_result(result: dict[str, Any]) -> dict[str, Any]:
     return {**tell_run(result), "trials": trials, "map_sha256": result.get("map_sha256")}
 
 
+def name_parameters(parameters: dict[str, Any]) -> dict[str, Any]:
+    """Return the parameters as the code at hand names them."""
+    named = dict(parameters)
+    if "solver" in parameters:
+        solver, options = named.pop("solver")
+        if hasattr(streamsvm, solver):
+            named["solver"] = getattr(streamsvm, solver)(**options)
+        else:
+            named |= OLDER_SOLVERS[solver] | {OLDER_NAMES.get(key, key): value for key, value in options.items()}
+    return named
+
+
 def write_fit(name: str, folder: str = "stopped") -> dict[str, Any]:
     """Fit an estimator with a checkpoint; below `stopped` one pass at most."""
     kind, labels, parameters = FITS[name]
     rows, limit = load_rows(), {"max_passes": 1} if folder == "stopped" else {}
-    estimator = getattr(streamsvm, kind)(**parameters, **limit, checkpoint=Path(folder, name))
+    estimator = getattr(streamsvm, kind)(**name_parameters(parameters), **limit, checkpoint=Path(folder, name))
     estimator.fit(rows["X"], rows[labels])
     predicted = estimator.predict(rows["X"])[:N_TOLD].tolist()
     return {**tell_run(estimator.result_.as_json()), "predicted": predicted}

@@ -83,7 +83,7 @@ def test_a_replaced_dataset_is_refused(write: Write, tmp_path: Path) -> None:
     shutil.rmtree(path)
     write(2 * X, to=path)
     received = pickle.loads(packed)
-    with pytest.raises(IntegrityError, match=r"d\.zarr: the dataset was replaced"):
+    with pytest.raises(IntegrityError, match=r"d\.zarr: another dataset has replaced this dataset"):
         _ = received.n_rows
 
 

@@ -431,7 +431,9 @@ def test_masked_values_and_times_are_refused_by_every_method(estimator: Any) -> 
         lambda: model.predict(TIMES),
         lambda: model.fit(X, Y, sample_weight=TIMES[:, 0]),
     ):
-        with pytest.raises(InputError, match=r"(X|sample_weight): timedelta64\[D\] is not a number"):
+        with pytest.raises(
+            InputError, match=r"(X|sample_weight): has values of the type timedelta64\[D\], not numbers"
+        ):
             call()
 
 

@@ -23,7 +23,7 @@ import streamsvm.system.files
 from streamsvm.data.open import open_dataset
 from streamsvm.options import TrainOptions
 from streamsvm.runs import folder as run_folder
-from streamsvm.runs.folder import RunFolder, Saved
+from streamsvm.runs.folder import RunFolder
 from streamsvm.runs.train import train
 from streamsvm.solvers.set_up import ALL_MODELS, compile_all
 
@@ -51,18 +51,13 @@ def watch(strikes: dict[int, int]) -> Callable[[], int]:
 
 
 def keep_every(checkpoint_steps: int) -> None:
-    """Write a checkpoint every so many steps, however little time has gone by."""
-    run_folder.CHECKPOINT_SECONDS, run_folder.MOST_CHECKPOINT_SHARE = (
-        0.0,
-        float("inf"),
-    )
-    save = RunFolder.save
+    """Write a checkpoint every so many steps, however little time has gone by, and when a run ends."""
 
-    def save_now_and_then(self: RunFolder, saved: Saved[Any], now: bool = False) -> None:
-        if now or len(saved.history) % checkpoint_steps == 0:
-            save(self, saved, now)
+    def is_due(self: RunFolder) -> bool:
+        n_steps = len(self._digests) - 1
+        return n_steps % checkpoint_steps == 0
 
-    RunFolder.save = save_now_and_then  # type: ignore[method-assign]
+    RunFolder.is_due = is_due  # type: ignore[method-assign]
 
 
 def in_fork(action: Callable[[], None]) -> int:

@@ -46,8 +46,8 @@ def record(dataset: Dataset, tmp_path: Path, options: TrainOptions, **named: Any
     disk = WatchedDisk(tmp_path / "disk", tmp_path / "aside", lambda: saved.steps)
     save = RunFolder.save
 
-    def note(self: RunFolder, state: Saved[Any], now: bool = False) -> None:
-        save(self, state, now)
+    def note(self: RunFolder, state: Saved[Any]) -> None:
+        save(self, state)
         saved.steps = len(state.history)
 
     with pytest.MonkeyPatch.context() as patch, pytest.MonkeyPatch.context() as other:

@@ -371,7 +371,7 @@ def test_too_little_memory_is_refused(tmp_path: Path, workers_import_tests: None
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        (["--memory", "1GB"], "--memory has no effect in one process"),
+        (["--resume"], "--resume has no effect in one process"),
         (["--workers", "2", "--scheduler", "tcp://127.0.0.1:1"], "--workers has no effect with --scheduler"),
         (["--workers", "2", "--append"], "--append has no effect with --workers"),
         (["--workers", "2", "--multi-label"], "workers cannot read lists of labels"),

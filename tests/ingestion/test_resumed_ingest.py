@@ -304,7 +304,7 @@ def test_one_process_goes_on_with_it(
 
     def put_from_before(client: Any, source: Any, *given: Any) -> Any:
         scratches.append(source.scratch)
-        with pytest.raises(InputError, match="another process has begun to write there"):
+        with pytest.raises(InputError, match="another process has begun to write a dataset there"):
             before.put("0-0-0", [server.objects[f"bucket/d.zarr/.spill/{before.token}/0-0-0"]], 1)
         return set_aside(client, source, *given)
 

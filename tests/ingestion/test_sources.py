@@ -101,7 +101,7 @@ def test_frames_that_are_no_tables_are_refused(tmp_path: Path) -> None:
         streamsvm.ingest(frame, tmp_path / "t.zarr", frame["income"])
     with pytest.raises(InputError, match=r"row 1, column 1 'id' .*'row 0'; 4 columns are of text: id,work"):
         streamsvm.ingest(frame.drop(columns="joined"), tmp_path / "t.zarr", frame["income"])
-    with pytest.raises(InputError, match="label: has 3 rows, but X has 300"):
+    with pytest.raises(InputError, match="label: 3 rows, but X has 300"):
         streamsvm.ingest(frame, tmp_path / "t.zarr", frame["income"][:3], missing="mean")
     with pytest.raises(InputError, match="not all column names are strings"):
         streamsvm.ingest(pd.DataFrame({0: [1.0, 2]}), tmp_path / "t.zarr", [0, 1], missing="mean")

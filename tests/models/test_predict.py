@@ -277,9 +277,7 @@ def test_rows_of_another_kind_are_refused(tmp_path: Path) -> None:
     assert evaluate(known, tmp_path / "rows.svm")["n_rows"] == 2
     (tmp_path / "wide.svm").write_text("1 1:1 4:1\n0 1:-1\n")
     for call in (evaluate, lambda *given: predict(*given, tmp_path / "p.csv")):
-        with pytest.raises(
-            InputError, match=r"wide\.svm: the rows have 4 features, .* on a table that was encoded as 3"
-        ):
+        with pytest.raises(InputError, match=r"wide\.svm: rows of 4 features; .* on a table that was encoded as 3;"):
             call(known, tmp_path / "wide.svm")
 
 

@@ -74,7 +74,7 @@ def test_memory_is_refused_before_rows_are_read(
     source = store(PROBLEMS["dense"], tmp_path)
     for name in ("tiles", "read", "take"):
         monkeypatch.setattr(Dataset, name, lambda *_: pytest.fail("the rows were touched"))
-    monkeypatch.setattr("streamsvm.engines.open.start_workers", lambda *_: pytest.fail("workers were started"))
+    monkeypatch.setattr("streamsvm.engines.cluster.open.start_workers", lambda *_: pytest.fail("workers were started"))
     ran = run("features", source.path, tmp_path / "f.zarr", "--memory", "30MB", *where)
     assert (ran.code, "but the budget is 30.0 MB: raise --memory to at least" in ran.err) == (2, True)
     assert [path.name for path in tmp_path.iterdir()] == ["rows.zarr"]

@@ -234,12 +234,13 @@ def read_header(
     if columns.header == "auto":
         last = len(head) if ended else find_last_end(head, delimiter, False)[0]
         is_header = _is_header(first, _look_at(head[end:last], delimiter, len(first)), columns, before)
+    j = None if is_header is False else find_foreign(first, range(len(first)))
+    if j is not None:
+        what = "the name of the column is " if is_header else ""
+        raise InputError(f"{place}:{j + 1}: {explain_beginning(head) or what + checks.NOT_UTF8}")
     if is_header is None:
         shown = delimiter.join(first)[:60]
         raise NeedsOptionError(f"{show_name(path)}: is the first row, {shown!r}, a header? Set --header to yes or no")
-    if is_header and (j := find_foreign(first, range(len(first)))) is not None:
-        why = explain_beginning(head) or f"the name of the column is {checks.NOT_UTF8}"
-        raise InputError(f"{place}:{j + 1}: {why}")
     if is_header:
         return tuple(first), delimiter, end, line + count_lines(head[start:end])
     return tuple(str(j + 1) for j in range(len(first))), delimiter, start, line

@@ -190,7 +190,7 @@ def pair_without_labels() -> Iterator[Any]:
     [
         (lambda: iter([]), {}, "X: no rows"),
         (pair_without_labels, {}, r"X: block 2 is not a pair \(X, y\)"),
-        (lambda: iter([(X[:5], Y[:4])]), {}, "y, block 1: 4 rows, but X, block 1 has 5"),
+        (lambda: iter([(X[:5], Y[:4])]), {}, "y, block 1: has 4 rows, but X, block 1 has 5"),
         (lambda: iter([X[:5], X[:5, :4]]), {}, "X: row 6 has 4 columns, but earlier rows have 5"),
         (lambda: iter([X[:5]]), {"y": Y}, r"label: remove it, since X is an iterator of blocks"),
         (lambda: iter([X[:5]]), {"label": "kind"}, "X: block 1 is a ndarray"),
@@ -199,7 +199,7 @@ def pair_without_labels() -> Iterator[Any]:
         (
             lambda: pa.table({"x": [[1.0, 2.0], [3.0]]}),
             {"y": [0, 1]},
-            "column x: a list has 1 values, but earlier lists have 2",
+            "column x: a list of 1 values; earlier lists have 2",
         ),
     ],
 )

@@ -61,7 +61,7 @@ def test_bad_npy(tmp_path: Path) -> None:
     assert "Python objects" in fault(read_npy([X]))
     np.save(X, np.ones((3, 1)))
     np.save(y, [1, 2])
-    assert fault(read_npy([X, y])) == f"{y}: 2 rows, but {X} has 3"
+    assert fault(read_npy([X, y])) == f"{y}: has 2 rows, but {X} has 3"
     np.save(X, np.array([[1], [np.inf]]))
     assert fault(read_npy([X, y])) == f"{X}: row 2, column 1 (counted from 1): infinite"
 
@@ -179,7 +179,7 @@ def test_a_file_that_is_longer_than_its_header_tells(tmp_path: Path) -> None:
         ({"X": [[1], [2]], "y": np.array([b"a", b"\xff"])}, "y: row 1 (counted from 1): some labels are not text"),
         (
             {"X": [[1], [2]], "y": np.array([65, 0xD800], np.uint32).view("U1")},
-            "y: row 2 (counted from 1): label is no",
+            "y: row 2 (counted from 1): the label is not valid text",
         ),
         (CSR | {"shape": [2.0, 2.0]}, "X: format csr; save it as a CSR matrix"),
         (CSR | {"shape": [2, 2**31]}, "X: 2,147,483,648 columns; at most 2,147,483,647"),

@@ -100,7 +100,7 @@ def test_headers_that_lie(changed: dict[str, Any], message: str, tmp_path: Path)
 
 def test_more_rows_than_labels(tmp_path: Path) -> None:
     file = write(tmp_path / "rows.safetensors", X=X, y=Y[:10])
-    with pytest.raises(InputError, match=r"y: 10 rows, but .* has 500"):
+    with pytest.raises(InputError, match=r"y: has 10 rows, but .* has 500"):
         ingest(file, tmp_path / "rows.zarr")
 
 

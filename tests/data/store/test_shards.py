@@ -166,7 +166,7 @@ def test_the_index_which_only_others_read_is_verified_on_request(pairs: Any, col
         with replaced(file, flip(file.read_bytes(), at)):
             opened = open_dataset(dataset.path)
             assert_same(read_all(opened, collect), read_all(plain, collect))
-            with pytest.raises(IntegrityError, match=f"{file}, its index: damaged"):
+            with pytest.raises(IntegrityError, match=f"{file}, its index: the index is damaged"):
                 verify(opened)
 
 
@@ -265,7 +265,7 @@ def test_damage_in_a_store_is_named(pairs: Any, server: ObjectServer) -> None:
         (flip(content, 5), r"X/c/1/0, chunk \d+: chunk is damaged"),
         (content[:-1], "X/c/1/0: shard has"),
         (content[:30], "X/c/1/0: shard has"),
-        (flip(content, -1), "X/c/1/0, its index: damaged"),
+        (flip(content, -1), "X/c/1/0, its index: the index is damaged"),
         (None, "X/c/1/0: shard is missing"),
     ):
         server.objects.pop(key)
