@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +20,9 @@ from streamsvm.numeric.encoding import Encoding, read_encoding
 from streamsvm.numeric.labels import count_labels
 from streamsvm.passes import Progress
 from streamsvm.runs.folder import (
-    CHECKPOINT_FILE,
     GRID,
     HISTORY_FILE,
-    MAP_FILE,
+    has_checkpoint,
     holds_settings,
     read_history,
     read_settings,
@@ -168,7 +168,7 @@ def describe_model(options: argparse.Namespace) -> int:
 
 
 OF_LAST_STEP = ("passes", "seconds", "objective", "lower_bound", "relative_gap")
-GO_ON = "go on, unless it is still running, with the options of the run"
+GO_ON = "if it is no longer running, continue it with this command and the options of the run"
 
 
 def find_run(path: str) -> Path | None:
@@ -178,7 +178,7 @@ def find_run(path: str) -> Path | None:
 
 
 def describe_unfinished(options: argparse.Namespace, folder: Path) -> int:
-    """Print what a run is that has no model yet, its last step, and how to go on; return the exit status 0."""
+    """Print what a run is that has no model yet, its last step, and how to continue it; return the exit status 0."""
     if options.verify or options.label is not None:
         raise InputError(f"{options.data}: an unfinished run; --verify and --label are for datasets")
     settings, (way, resumes) = read_settings(folder), _find_way(options.data, folder)
@@ -195,11 +195,10 @@ def describe_unfinished(options: argparse.Namespace, folder: Path) -> int:
 
 
 def _find_way(path: str, folder: Path) -> tuple[str, bool]:
-    """Return the command that goes on with a run, and whether it resumes from a checkpoint."""
+    """Return the command that continues a run, and whether it resumes from a checkpoint."""
     command, data = "train" if folder == Path(path) else "tune", read_settings(folder).get("data")
-    kept = (CHECKPOINT_FILE, f"*/{CHECKPOINT_FILE}", MAP_FILE)
-    resumes = any(any(folder.glob(name)) for name in kept)
-    return f"streamsvm {command} {data} --out {path}{' --resume' if resumes else ''}", resumes
+    resumes = has_checkpoint(Path(path), command)
+    return shlex.join(["streamsvm", command, str(data), "--out", path, *(["--resume"] if resumes else [])]), resumes
 
 
 MOST_WEIGHTS = 10

@@ -18,8 +18,6 @@ from streamsvm.system.machine import format_bytes
 
 STREAMS = ("stdin", "stdout", "stderr")  # in the order of their file descriptors
 RUN_FILES = ("settings.json", "history.jsonl", "checkpoint.npz", "model.npz", "result.json")  # never overwritten
-# within the folder of the run; map.npz holds the finished passes that find a feature map
-CHECKPOINTS = {"train": ("checkpoint.npz", "map.npz"), "tune": ("grid/*/checkpoint.npz", "grid/map.npz")}
 NO_CHECKPOINT = "there is no checkpoint yet, since no step was complete: the same command starts again"
 
 
@@ -153,7 +151,9 @@ def _find_checkpoint(options: argparse.Namespace) -> tuple[str | Path, bool]:
         from streamsvm.data.remote.objects import RemoteFolder
 
         return options.out, "checkpoint.npz" in RemoteFolder(options.out).list_names()
-    return options.out, any(any(options.out.glob(name)) for name in CHECKPOINTS[options.command])
+    from streamsvm.runs.folder import has_checkpoint
+
+    return options.out, has_checkpoint(options.out, options.command)
 
 
 def read_run_file(file: Path, parse: Callable[[str], Any] = json.loads) -> Any:

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from streamsvm.runs.results import Event
     from streamsvm.system.reading import Reading
 
-PLAIN_SECONDS = 5.0  # between two plain lines
-LIVE_SECONDS = 0.1  # between two updates of the line on a terminal
+PLAIN_SECONDS = 5.0  # seconds between two plain lines
+LIVE_SECONDS = 0.1  # seconds between two updates of the line on a terminal
 REMEMBERED_STEPS = 8  # the fall of the gap over these steps predicts the time left
 
 

@@ -148,11 +148,13 @@ class BaseSVM(Parameters, CallbackSupportMixin, BaseEstimator):  # type: ignore[
         InputError
             If there is no such object, but a name or None.
         """
+        known, examples = self.get_params(deep=False), {"solver": "CuttingPlane()", "feature_map": "Nystroem()"}
         for name in params:
             owner, nested, _ = name.partition("__")
-            given = params.get(owner, getattr(self, owner, None))
-            if nested and not hasattr(given, "set_params"):
-                raise InputError(f"{name}: {owner} is {given!r}; pass an object with options, such as CuttingPlane()")
+            given = params.get(owner, known.get(owner))
+            if nested and owner in known and not hasattr(given, "set_params"):
+                such = f"; pass an object, such as {examples[owner]}" if owner in examples else ", which has no options"
+                raise InputError(f"{name}: {owner} is {given!r}{such}")
         return super().set_params(**params)  # type: ignore[no-any-return]
 
     def set_callbacks(self, *callbacks: Any) -> Self:

@@ -30,7 +30,7 @@ except ImportError:  # scikit-learn before 1.9 has no callbacks
 
 
 LOGGER = logging.getLogger("streamsvm")
-READING_SECONDS = 5.0  # between two lines within passes
+READING_SECONDS = 5.0  # seconds between two lines within passes
 
 
 @dataclass(frozen=True)

@@ -52,8 +52,7 @@ class BaseLinear(SolverParameters, BaseSVM):  # type: ignore[misc]
         Learn from features that are computed from the rows in each pass and not stored:
         streamsvm.Nystroem(kernel="rbf", gamma=0.1, n_components=300), IncompleteCholesky or Eigenmap, whose features
         approximate a kernel, or PolynomialMap, all products of two features. The model takes raw rows, and coef_ has a
-        weight for each feature.
-        Grids reach the options of the map as feature_map__gamma.
+        weight for each feature. Grids reach the options of the map as feature_map__gamma.
 
     Attributes
     ----------
@@ -124,6 +123,10 @@ class BaseLinear(SolverParameters, BaseSVM):  # type: ignore[misc]
         if not self.fit_intercept:
             if self._name_solver() == "interior-point":
                 raise InputError("fit_intercept=False: the interior-point method always has a bias; use another solver")
+            if INTERCEPT_OPTION in self._list_solver_options():
+                raise InputError(
+                    f"fit_intercept=False and solver={self.solver!r}: omit {INTERCEPT_OPTION} in the solver"
+                )
             return own | {INTERCEPT_OPTION: "0"}
         if not (is_finite(self.intercept_scaling) and 0 < self.intercept_scaling <= LARGEST_COST):
             raise InputError(
@@ -227,7 +230,7 @@ class LinearSVC(BaseLinear, BaseSVC):
         return {**super()._name_options(), "task": find_multi_class(self.multi_class), "multi_class": None}
 
     def _get_start(self, source: RowSource, options: TrainOptions) -> Model | None:
-        """Return the model of the previous fit if this fit may start from it (solvers.start_from.start_fit)."""
+        """Return the model of the previous fit if this fit may start from it (solvers.start_from.StartedFrom)."""
         model, classes = getattr(self, "model_", None), source.classes
         if not (self.warm_start and self.checkpoint is None and isinstance(model, LinearModel)):
             return None

@@ -140,7 +140,10 @@ def tune(
     """
     if isinstance(solver := settings.get("solver"), OptionSet):
         own = {name: str(value) for name, value in solver.list_given().items()}
-        settings |= {"solver": solver.name, "options": {**own, **settings.get("options", {})}}
+        given = settings.get("options", {})
+        for name in own.keys() & given.keys():
+            raise InputError(f"option {name}={given[name]} and solver={solver!r}: set {name} in one of the two places")
+        settings |= {"solver": solver.name, "options": {**own, **given}}
     axes = {name: settings.pop(name) for name in AXES if isinstance(settings.get(name), list | tuple)}
     try:
         options = TrainOptions(memory_bytes=None if memory is None else parse_bytes(memory), **settings)

@@ -144,7 +144,8 @@ def evaluate(
     unknown_features : {"error", "ignore"}
         See `predict`.
     memory_bytes : int, optional
-        See `predict`. The rows of a file are not counted beforehand, so their measures are projected as they are read.
+        See `predict`. The measures of a dataset are projected before it is read. The rows of a file are not counted
+        beforehand, so the evaluation of a large file may end in the middle, once its measures would take too much.
 
     Returns
     -------
@@ -204,7 +205,7 @@ def _watch_memory(parts: Iterator[Scored], memory_bytes: int | None, row_bytes: 
         if memory_bytes is not None and held + row_bytes * n_rows > memory_bytes:
             needed = format_bytes(held + row_bytes * n_rows)
             raise MemoryBudgetError(
-                f"the measures of the first {n_rows:,} rows alone need {needed}, but the limit is "
+                f"with the measures of the first {n_rows:,} rows, the process needs {needed}, but the limit is "
                 f"{format_bytes(memory_bytes)}: raise --memory, or measure the model on fewer rows",
                 held + row_bytes * n_rows,
             )

@@ -106,7 +106,8 @@ def _keep_features(X: Matrix, d: int) -> Matrix:
 def _refuse_width(model: Model, name: str | Path, n_features: int) -> InputError:
     table = "" if model.encoding is None else "a table that was encoded as "
     return InputError(
-        f"{name}: rows of {say_count(n_features, 'feature')}; the model was trained on {table}{model.n_features:,}; "
+        f"{name}: rows of {say_count(n_features, 'feature')}; the model was trained on {table}"
+        f"{say_count(model.n_features, 'feature')}; "
         "`predict` and `evaluate` leave out the others with --unknown-features ignore"
     )
 
@@ -114,8 +115,8 @@ def _refuse_width(model: Model, name: str | Path, n_features: int) -> InputError
 def _warn_of_width(model: Model, name: str | Path, n_features: int) -> None:
     known, unknown = model.n_features, n_features - model.n_features
     told = "%s: its rows have %s; the model was trained on %s, so the last %s ignored"
-    verb = "one is" if unknown == 1 else f"{unknown:,} are"
-    LOGGER.warning(told, name, say_count(n_features, "feature"), f"{known:,}", verb)
+    last = "feature is" if unknown == 1 else f"{unknown:,} features are"
+    LOGGER.warning(told, name, say_count(n_features, "feature"), say_count(known, "feature"), last)
 
 
 def _compare_labels(model: Model, name: str | Path, has_sets: bool) -> None:
@@ -153,7 +154,8 @@ def memory_kept_for(
 ) -> AbstractContextManager[None]:
     """Return a context in which scores of the rows take at most memory_bytes in this process (None: no limit).
 
-    row_bytes: what the caller holds for each row of a dataset. Entering raises MemoryBudgetError if that is impossible.
+    row_bytes: what the caller holds for each row of a dataset; without effect for a file, whose rows are not counted.
+    Entering raises MemoryBudgetError if that is impossible.
     """
     if memory_bytes is None:  # do not list a store or open a dataset for nothing
         return nullcontext()

@@ -46,6 +46,8 @@ S = TypeVar("S")
 LOCK, FOLDS, GRID = ".lock", "folds", "grid"
 SETTINGS_FILE, HISTORY_FILE, CHECKPOINT_FILE = "settings.json", "history.jsonl", "checkpoint.npz"
 MODEL_FILE, RESULT_FILE, MAP_FILE = "model.npz", "result.json", "map.npz"
+# what each command resumes from, within the folder of the run
+CHECKPOINTS = {"train": (CHECKPOINT_FILE, MAP_FILE), "tune": (f"{GRID}/*/{CHECKPOINT_FILE}", f"{GRID}/{MAP_FILE}")}
 SET_BY = {  # for each setting with another name than its option: the option
     "class_costs": "--C and --class-weight",
     "class_weights": "--class-weight",
@@ -128,6 +130,11 @@ def check_empty(folder: Path, besides: Collection[str] = ()) -> None:
             f"{folder}: is not empty and holds no run ({foreign[0]}); choose another --out, or write a run into that "
             "folder with --overwrite"
         )
+
+
+def has_checkpoint(out: Path, command: str) -> bool:
+    """Return whether a command, `train` or `tune`, can resume in its folder `out`."""
+    return any(any(out.glob(name)) for name in CHECKPOINTS[command])
 
 
 def holds_settings(folder: Path) -> bool:

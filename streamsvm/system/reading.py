@@ -1,7 +1,7 @@
 """The progress of a read of the rows, which engines count and commands, notebooks and pages show.
 
 Engines count the rows of each part that is done. `shown` sets the function that shows the counts, a few times a second
-at most; it hears nothing of a read that takes less than REPORT_SECONDS.
+at most; it is not called for a read that takes less than REPORT_SECONDS.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 # ruff: noqa: F811  (fixtures are imported)
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import pytest
@@ -58,7 +59,7 @@ def test_ctrl_c_before_the_first_step_tells_that_there_is_no_checkpoint(
     hard = ("--tol", "1e-9", "--max-passes", "3", "--option", "acceleration=none")
     assert run("train", data, "--out", out, *hard).code == 3
     ended = run("info", out)
-    assert ended.out.splitlines()[-1].endswith(f"with the options of the run: {way} --resume")
+    assert ended.out.splitlines()[-1].endswith(f"and the options of the run: {way} --resume")
     for name in ("model.npz", "result.json"):
         (out / name).unlink()
     found = run("info", out, "--json").result
@@ -75,6 +76,20 @@ def test_info_tells_of_a_grid_that_has_not_ended(run: Run, data: Path, tmp_path:
     found = run("info", out, "--json").result
     assert found["continue"] == f"streamsvm tune {data} --out {out} --resume"
     assert found["C"] == [0.1, 1.0]
+
+
+def test_the_command_that_info_tells_can_be_pasted(run: Run, data: Path, tmp_path: Path) -> None:
+    """It has --resume where `train --resume` finds a checkpoint, whatever other folders hold one."""
+    rows, out = tmp_path / "my $rows.zarr", tmp_path / "a run"
+    rows.symlink_to(data)
+    assert run("train", rows, "--out", out).code == 0
+    (out / "older").mkdir()
+    (out / "checkpoint.npz").rename(out / "older" / "checkpoint.npz")
+    for name in ("model.npz", "result.json"):
+        (out / name).unlink()
+    way = run("info", out, "--json").result["continue"]
+    assert shlex.split(way) == ["streamsvm", "train", str(rows), "--out", str(out)]
+    assert run("info", out).out.splitlines()[-1].endswith(f"the options of the run: {way}")
 
 
 def test_nothing_is_told_of_what_goes_on(run: Run, data: Path, tmp_path: Path) -> None:

@@ -114,8 +114,14 @@ def test_grids_reach_the_options_of_a_solver_and_of_a_feature_map() -> None:
         "          solver=CuttingPlane(acceleration='none'))"
     )
     assert model.solver == streamsvm.CuttingPlane()  # the clones were changed
-    with pytest.raises(ValueError, match=r"solver__acceleration: solver is 'auto'; pass an object"):
-        streamsvm.LinearSVC().set_params(solver__acceleration="none")
+    for name, message in {
+        "solver__acceleration": r"solver is 'auto'; pass an object, such as CuttingPlane\(\)",
+        "feature_map__gamma": r"feature_map is None; pass an object, such as Nystroem\(\)",
+        "C__gamma": r"C is 1\.0, which has no options",
+        "zzz__gamma": r"Invalid parameter 'zzz' for estimator LinearSVC",
+    }.items():
+        with pytest.raises(ValueError, match=message):
+            streamsvm.LinearSVC().set_params(**{name: 1})
 
 
 def test_tune_takes_a_solver_with_its_options() -> None:
@@ -126,6 +132,10 @@ def test_tune_takes_a_solver_with_its_options() -> None:
     by_object = streamsvm.tune(rows, rows[:, 0] > 0, solver=streamsvm.CuttingPlane(**own), **given)
     default = streamsvm.tune(rows, rows[:, 0] > 0, **given)
     assert by_object.passes == by_name.passes != default.passes
+    with pytest.raises(
+        ValueError, match=r"option acceleration=none and solver=CuttingPlane\(acceleration='none'\): set"
+    ):
+        streamsvm.tune(rows, rows[:, 0] > 0, solver=streamsvm.CuttingPlane(**own), options=own, **given)
 
 
 def test_penalties_of_a_logistic_regression_are_named_in_all_ways_of_scikit_learn() -> None:
@@ -147,7 +157,7 @@ def test_penalties_of_a_logistic_regression_are_named_in_all_ways_of_scikit_lear
         ValueError, match=r"l1_ratio is 0\.5: no solver mixes both penalties; choose 0 \(l2\) or 1 \(l1\)"
     ):
         train(l1_ratio=0.5)
-    with pytest.raises(ValueError, match="solver smo does not support the loss logistic"):
+    with pytest.raises(ValueError, match="solver 'smo': LogisticRegression trains linear models"):
         train(solver="smo")
 
 

@@ -72,6 +72,8 @@ def test_what_there_is_not_is_refused() -> None:
         LinearSVC(intercept_scaling=0.0).fit(X, Y)
     with pytest.raises(InputError, match="the interior-point method always has a bias"):
         LinearSVC(solver="interior-point", fit_intercept=False).fit(X, Y)
+    with pytest.raises(InputError, match=r"fit_intercept=False and solver=CuttingPlane\(intercept_scaling=2\): omit"):
+        LinearSVC(solver=CuttingPlane(intercept_scaling=2), fit_intercept=False).fit(X, Y)
     with pytest.raises(InputError, match="Unsupported set of arguments: penalty='l1', loss='hinge', dual='auto'"):
         LinearSVC(penalty="l1").fit(X, Y)
     with pytest.raises(InputError, match="decision_function_shape is 'ova'; 'ovr' or 'ovo' is expected"):

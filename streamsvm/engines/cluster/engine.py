@@ -369,8 +369,9 @@ def _grow(array: Any, more: Any) -> Any:
 
 LOGGER = logging.getLogger("streamsvm")
 RELEASE_SECONDS = 5.0
-LONG_SECONDS = 1.0  # after a pass that took longer than this, each thread gets two tasks in the next pass,
-SECONDS_OF_TASK = 0.01  # unless that pass took less than this per thread: a task costs the scheduler 0.0006 s
+# After a pass that took longer than LONG_SECONDS, each thread gets two tasks in the next pass. Passes of less than
+# SECONDS_OF_TASK per thread are an exception, since a task costs the scheduler 0.0006 s.
+LONG_SECONDS, SECONDS_OF_TASK = 1.0, 0.01
 models_may_travel = SharedSetting(
     partial(dask.config.set, {"distributed.admin.large-graph-warning-threshold": "1TB"})
 ).held
@@ -516,7 +517,7 @@ class DistributedEngine:
 
 
 def _prefer(addresses: Sequence[str], k: int, n_tasks: int) -> dict[str, Any]:
-    """Return the options of task k, which prefers a worker; consecutive tasks prefer the same one of all workers."""
+    """Return the options of task k, which prefers one worker; consecutive tasks share a preferred worker."""
     if not addresses:
         return {}
     return {"workers": [addresses[k * len(addresses) // n_tasks]], "allow_other_workers": True}

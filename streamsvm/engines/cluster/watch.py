@@ -138,23 +138,27 @@ class ClusterWatch:
             raise ConnectionError(f"{self.what}: {lost}; {ENDING}")
         if future.status == "error":
             future.result()  # raises the error of the task
-        fetch = partial(ask_within, self.client, partial(self.fetch, [future]), DIRECT_SECONDS + LOST_SECONDS)
+        seconds = LOST_SECONDS + (DIRECT_SECONDS if IS_REACHED.get(self.client, False) else 0.0)
+        fetch = partial(ask_within, self.client, partial(self.fetch, [future]), seconds)
         found = self._try(fetch, (CancelledError, CommClosedError))
         if found is None:
-            raise ConnectionError(f"{self._scheduler}: no answer for {LOST_SECONDS:.0f} s; {ENDING}")
+            raise ConnectionError(f"{self._scheduler}: no answer for {seconds:.0f} s; {ENDING}")
         return found[0][0]
 
     async def fetch(self, futures: Sequence[Future], errors: str = "raise") -> list[Any]:
         """Return the results of tasks, directly from their workers if this process can connect to these.
 
-        A frozen worker does not answer. The scheduler learns when it is given up, and this process does not.
+        If a worker is frozen, only the scheduler learns that it was given up; so after DIRECT_SECONDS the scheduler is
+        asked, also for all later results.
         """
         found: list[Any]
         if IS_REACHED.get(self.client, False):
-            with suppress(TimeoutError):
+            try:
                 async with asyncio.timeout(DIRECT_SECONDS):
                     found = await self.client.gather(futures, errors, direct=True)
                     return found
+            except TimeoutError:
+                IS_REACHED[self.client] = False  # a worker may have joined from a host that this process cannot reach
         found = await self.client.gather(futures, errors, direct=False)
         return found
 

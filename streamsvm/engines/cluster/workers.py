@@ -177,9 +177,11 @@ def _can_reach(watch: ClusterWatch) -> bool:
     hosts = {about["host"]: address for address, about in watch.describe_workers().items()}
     security = watch.client.security.get_connection_args("client")
 
+    async def connect(address: str) -> None:
+        (await open_comm(address, REACH_SECONDS, **security)).abort()
+
     async def connect_all() -> None:
-        for comm in await asyncio.gather(*(open_comm(one, REACH_SECONDS, **security) for one in hosts.values())):
-            comm.abort()
+        await asyncio.gather(*map(connect, hosts.values()))
 
     try:
         ask_within(watch.client, connect_all, 2 * REACH_SECONDS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from types import SimpleNamespace
 from typing import Any
@@ -128,3 +129,50 @@ def test_results_come_from_the_workers_if_these_can_be_reached(client: Client, m
     monkeypatch.setitem(IS_REACHED, client, workers._can_reach(waits))
     assert waits.result(client.submit(answer, 0.0, pure=False)) == directly
     assert asked == ["gather"]
+
+
+def test_a_worker_that_cannot_be_reached_is_waited_for_once(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may have joined after the preparation, from a host that this process cannot reach."""
+    waits, asked, gather = ClusterWatch(client, "a test"), list[bool](), client.gather
+    future = client.submit(answer, 0.0, pure=False)
+    waits.wait([future], 20.0)
+
+    async def reach_the_scheduler_only(futures: Any, errors: str, direct: bool) -> Any:
+        asked.append(direct)
+        return await (asyncio.sleep(60.0) if direct else gather(futures, errors, direct=False))
+
+    monkeypatch.setattr(client, "gather", reach_the_scheduler_only)
+    monkeypatch.setattr(watch, "DIRECT_SECONDS", 0.1)
+    monkeypatch.setitem(IS_REACHED, client, True)
+    assert waits.result(future) == waits.result(future) == answer(0.0)
+    assert asked == [True, False, False]
+
+
+@pytest.mark.parametrize(("is_reached", "seconds"), [(True, 2), (False, 1)])
+def test_a_result_that_nobody_sends_ends_the_run_with_the_time_waited(
+    client: Client, monkeypatch: pytest.MonkeyPatch, is_reached: bool, seconds: int
+) -> None:
+    waits, future = ClusterWatch(client, "a test"), client.submit(answer, 0.0, pure=False)
+    waits.wait([future], 20.0)
+    for name in ("DIRECT_SECONDS", "LOST_SECONDS"):
+        monkeypatch.setattr(watch, name, 1.0)
+    monkeypatch.setitem(IS_REACHED, client, is_reached)
+    monkeypatch.setattr(client, "gather", lambda *_, **__: asyncio.sleep(60.0))
+    with pytest.raises(ConnectionError, match=f"no answer for {seconds} s"):
+        waits.result(future)
+
+
+def test_connections_to_workers_are_closed_if_one_fails(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    closed = list[str]()
+
+    async def connect(address: str, *_: object, **__: object) -> Any:
+        if address == "tls://gone":
+            await asyncio.sleep(0.1)
+            raise OSError
+        return SimpleNamespace(abort=lambda: closed.append(address))
+
+    monkeypatch.setattr(workers, "open_comm", connect)
+    about = {address: {"host": address} for address in ("tls://gone", "tls://here")}
+    monkeypatch.setattr(ClusterWatch, "describe_workers", lambda _: about)
+    assert not workers._can_reach(ClusterWatch(client, "a test"))
+    assert closed == ["tls://here"]
