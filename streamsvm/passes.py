@@ -224,9 +224,9 @@ class Progress:
 
     lower_bound: None for solvers that prove none. rounding_bound: a bound on the joint rounding error of P and D. The
     error of D is already subtracted from lower_bound, so lower_bound holds despite rounding; the error of P is added to
-    the gap when the gap is compared with a tolerance. tried_bound: the rounding bound of the latest D if it kept this D
-    from raising lower_bound, else 0; it is not part of the proof, but shows that rounding limits the progress.
-    taken_off: the part of rounding_bound that is known to be subtracted from lower_bound; 0 if unknown.
+    the gap when the gap is compared with a tolerance. tried_bound: if rounding kept the latest D from raising
+    lower_bound, the rounding bound of that D; otherwise 0. It is not part of the proof, but shows that rounding limits
+    the progress. taken_off: the part of rounding_bound that is known to be subtracted from lower_bound; 0 if unknown.
     """
 
     objective: float

@@ -39,7 +39,11 @@ class TaskSeconds:
         return {name: round(seconds, 4) for name, seconds in vars(self).items()}
 
     def watch(self, tiles: Iterator[T]) -> Iterator[T]:
-        """Yield tiles. The wait for a tile counts as read, the time until the next tile is requested as compute."""
+        """Yield tiles.
+
+        The wait for a tile counts as read, except the time of verifying, which counts as verify. The time from a tile's
+        arrival until the next tile is requested counts as compute.
+        """
         verified, began = VERIFYING.seconds, time.perf_counter()
         for rows in tiles:
             came = time.perf_counter()

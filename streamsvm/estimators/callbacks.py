@@ -63,7 +63,7 @@ def to_callback(given: Any) -> Any:
     if isinstance(given, FitCallback):
         return given
     if not callable(given):
-        message = "neither a function of a step nor a callback of scikit-learn"
+        message = "neither a function that takes a step, nor a scikit-learn callback"
         raise InputError(f"set_callbacks: {type(given).__name__} is {message}")
     return StepFunction(given)
 

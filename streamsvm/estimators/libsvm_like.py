@@ -197,7 +197,7 @@ class LibsvmLike(SolverParameters, KernelSVM):  # type: ignore[misc]
             counted = ", so the specified nu is infeasible" if hasattr(self, "nu") else ""
             raise InputError(
                 "Invalid input - all samples with positive weights belong to the same class; a classifier needs "
-                f"two{counted}."
+                f"rows of two classes{counted}."
             )
 
     def _score(self, X: Any, model: Any = None) -> Any:

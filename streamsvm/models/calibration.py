@@ -71,7 +71,7 @@ def fit_isotonic(scores: F64, is_in_class: Flags, weight: F64, may_be_rare: bool
     if not 0.0 < positive < total:
         if may_be_rare:
             return np.zeros(1), np.array([(positive + 1.0) / (total + 2.0)])
-        raise ValueError("an isotonic function needs rows of the class and rows outside it")
+        raise ValueError("the isotonic function of a class needs rows of this class, and others, with weights above 0")
     counted = weight > 0.0
     known, place = np.unique(scores[counted], return_inverse=True)
     weights = np.bincount(place, weight[counted])
@@ -104,7 +104,7 @@ def fit_sigmoid(scores: F64, is_in_class: Flags, weight: F64, may_be_rare: bool 
     if not 0.0 < positive < total:
         if may_be_rare:
             return 0.0, float(np.log((total - positive + 1.0) / (positive + 1.0)))
-        raise ValueError("a sigmoid needs rows of the class and rows outside it")
+        raise ValueError("the sigmoid of a class needs rows of this class, and others, with weights above 0")
     counted = weight > 0.0
     target = np.where(is_in_class, (positive + 1.0) / (positive + 2.0), 1.0 / (total - positive + 2.0))[counted]
     f, weight = scores[counted], weight[counted] / total

@@ -244,7 +244,8 @@ class LinearModel(SavedModel):
         """
         if not sparse and n_features != self.n_trained:
             raise InputError(
-                f"the rows have {say_count(n_features, 'feature')}, but the model was trained on {self.n_trained:,}"
+                f"the rows have {say_count(n_features, 'feature')}, but the model was trained on "
+                f"{say_count(self.n_trained, 'feature')}"
             )
         if same_scaling(scaling, self.scaling):
             w, b = self.coef, self.intercept

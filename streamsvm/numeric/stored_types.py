@@ -234,7 +234,8 @@ def make_rescaling(
     than d features, and for dense rows with fewer.
     """
     if n_features > d or (n_features < d and not sparse):
-        raise InputError(f"the rows have {say_count(n_features, 'feature')}, but the model was trained on {d:,}")
+        found, expected = (say_count(n, "feature") for n in (n_features, d))
+        raise InputError(f"the rows have {found}, but the model was trained on {expected}")
     change = None if same_scaling(scaling, wanted) else _find_change(scaling, wanted, d)
 
     def prepare(X: Matrix) -> Matrix:

@@ -117,10 +117,10 @@ class FoldFits:
         if len(missing := np.argwhere(outside == 0)):
             k, label = missing[0]
             of_class = f" of the class {classes[label]}" if outside.shape[1] > 1 else ""
-            why = f"; one row in {step} is scored" if step > 1 else ""
+            why = f" (only one row in {step} is scored)" if step > 1 else ""
             raise InputError(
-                f"{self.source.name}: probabilities by {self.way} need rows{of_class} with a weight above 0 outside of "
-                f"each fold; outside of fold {k + 1} there are none{why}"
+                f"{self.source.name}: probabilities by {self.way} need, for every fold, a row{of_class} with a weight "
+                f"above 0 in the other folds; for fold {k + 1} there is none{why}"
             )
 
     def open(

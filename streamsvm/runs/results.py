@@ -45,8 +45,8 @@ STATUSES = {
         0,
         True,
         "One of three: the score on the rows of `--eval` has not improved for `--patience` steps; a callback of an "
-        "estimator stopped the run; or the model belongs to a fold that calibrates probabilities, which needs only a "
-        "larger gap.",
+        "estimator stopped the run; or the model belongs to a fold that calibrates probabilities (such a model may "
+        "stop at a larger gap).",
     ),
     "pass_limit": Status(
         3,

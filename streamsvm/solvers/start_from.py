@@ -60,7 +60,8 @@ def choose_ball_settings(source: RowSource, options: TrainOptions) -> OneRead:
     settings = choose_parameters(source, options, read_own_options(options), budget)
     if not settings.resident_rows:
         raise MemoryBudgetError(
-            "the rows of a ball do not fit into the memory; allow more memory, or train without a ball"
+            "the rows near the margin that a kept ball stores do not fit into the memory budget; raise --memory, or "
+            "omit --keep-ball if it is given (memory, keep_ball in Python)"
         )
     return settings
 

@@ -126,7 +126,7 @@ def measure_squares(model: KernelModel) -> tuple[F64, F64]:
 def _bound(model: KernelModel, source: RowSource, problem: dict[str, Any], squares: F64, errors: F64) -> Bound | None:
     """Return D of the model's coefficients, less the rounding error of D; None for a kernel without a lower bound.
 
-    squares, errors: the results of `measure_squares`. Raises InputError if the coefficients are no dual point: their
+    squares, errors: the results of `measure_squares`. Raises InputError if the coefficients are not a dual point: their
     sum is not zero, or one exceeds the cost of its row by more than the stretch of a model.
 
     If rounding leaves a small sum s, the coefficients with the sign of s can shrink until the sum is 0. This lowers D
@@ -341,8 +341,9 @@ def _bound_classes(
     """Return D of the model's coefficients, less the rounding error of D. proved: the result of `_measure_square`.
 
     In floating point, the coefficients of a row do not sum exactly to zero; the bound accounts for this as described in
-    certificates.kernel. Raises InputError if the coefficients are no dual point: the coefficients of a row do not sum
-    to zero, a coefficient is positive for a class other than the row's, or it exceeds the cost of its row.
+    certificates.kernel. Raises InputError if the coefficients are not a dual point: the sum of a row's coefficients
+    differs from zero by more than rounding explains (SUM_SHARE), a coefficient for a class other than the row's is
+    positive, or the coefficient for the row's own class exceeds the row's cost.
     """
     (square, error), support = proved, _require_support(model, source.n_rows)
     labels, every = read_codes(source)[support], np.arange(len(support))

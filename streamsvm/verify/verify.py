@@ -176,8 +176,8 @@ def _map_raw_rows(model: Model, source: RowSource) -> RowSource:
 def _require_alike(source: RowSource, n_features: int, scaling: Scaling | None) -> None:
     """Raise InputError unless the rows have the number of features and the scaling of the training rows."""
     if n_features != source.n_features:
-        found = say_count(source.n_features, "feature")
-        raise InputError(f"{source.name}: the rows have {found}, but the model was trained on {n_features:,}")
+        found, expected = (say_count(n, "feature") for n in (source.n_features, n_features))
+        raise InputError(f"{source.name}: the rows have {found}, but the model was trained on {expected}")
     if not same_scaling(scaling, source.scaling):
         raise InputError(
             f"{source.name}: its rows are scaled differently from the training rows; give the rows of the training"

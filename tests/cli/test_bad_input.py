@@ -234,7 +234,7 @@ def test_models_that_are_none(run: Run, text: Path, data: Path, tmp_path: Path) 
 def test_predictions_that_cannot_be_made(run: Run, text: Path, trained: Path, tmp_path: Path) -> None:
     np.save(tmp_path / "wide.npy", np.zeros((2, 7), np.float32))
     for rows, name, message in (
-        (tmp_path / "wide.npy", "p.csv", "wide.npy: rows of 7 features; the model was trained on 6; "),
+        (tmp_path / "wide.npy", "p.csv", "wide.npy: rows of 7 features; the model was trained on 6 features; "),
         (text, "p.txt", "p.txt: the name must end in .csv, .parquet, .npy or .zarr"),
         (text, "wide.npy/p.csv", "wide.npy: is a file, so it cannot contain"),
         (tmp_path / "missing.svm", "p.csv", "missing.svm: No such file"),

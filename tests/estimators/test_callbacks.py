@@ -85,7 +85,7 @@ def test_an_error_of_a_callback_ends_the_fit() -> None:
 
     with pytest.raises(RuntimeError, match="enough after"):
         LinearSVC().set_callbacks(stop).fit(X, Y)
-    with pytest.raises(InputError, match="set_callbacks: int is neither a function of a step nor a callback"):
+    with pytest.raises(InputError, match="int is neither a function that takes a step, nor a scikit-learn"):
         LinearSVC().set_callbacks(3)
     with pytest.raises(InputError, match="set_callbacks: Recorder is a class"):
         LinearSVC().set_callbacks(Recorder)

@@ -97,7 +97,7 @@ def test_probabilities_are_those_of_scikit_learn(way: str, n_classes: int) -> No
 
 @pytest.mark.parametrize("way", ["sigmoid", "isotonic"])
 def test_a_class_without_weight_is_refused(way: str) -> None:
-    with pytest.raises(ValueError, match="needs rows of the class and rows outside it"):
+    with pytest.raises(ValueError, match="of a class needs rows of this class, and others"):
         CALIBRATIONS[way].fit(ONE[:, None], TWO, WEIGHT * (TWO == 1))
 
 

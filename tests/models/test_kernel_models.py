@@ -102,7 +102,7 @@ def test_sparse_rows_may_have_fewer_features(kind: str, scaling: str, vectors: s
 @pytest.mark.parametrize("vectors", ["dense", "sparse"])
 @pytest.mark.parametrize(("d", "layout"), [(D - 1, "dense"), (D + 1, "dense"), (D + 1, "sparse")])
 def test_other_rows_must_have_the_same_features(vectors: str, d: int, layout: str) -> None:
-    with pytest.raises(InputError, match=f"the rows have {d} features, but the model was trained on {D}"):
+    with pytest.raises(InputError, match=f"the rows have {d} features, but the model was trained on {D} features"):
         make_model("rbf", vectors).decide(as_layout(np.zeros((1, d), np.float32), layout))
 
 

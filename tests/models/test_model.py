@@ -83,7 +83,7 @@ def test_sparse_rows_may_have_fewer_features(model: LinearModel, d: int) -> None
 def test_rows_of_more_features_are_refused_and_dense_rows_of_fewer(model: LinearModel) -> None:
     dense = {d: np.zeros((1, d), np.float32) for d in (D - 1, D + 1)}
     for d, rows in ((D - 1, dense[D - 1]), (D + 1, dense[D + 1]), (D + 1, sparse(dense[D + 1]))):
-        with pytest.raises(InputError, match=f"the rows have {d} features, but the model was trained on {D}"):
+        with pytest.raises(InputError, match=f"the rows have {d} features, but the model was trained on {D} features"):
             model.decide(rows)
 
 

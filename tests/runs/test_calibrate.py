@@ -172,12 +172,12 @@ def test_a_class_that_cannot_be_calibrated_is_refused_before_the_first_pass(
         monkeypatch.setattr(fold_fits, "MOST_SCORES", 3)
     dataset = ingest(X, tmp_path / "rows.zarr", rare, sample_weight=weight)
     for way in ("sigmoid", "isotonic"):
-        with pytest.raises(InputError, match=f"probabilities by {way} need rows of the class b with a weight above 0"):
+        with pytest.raises(InputError, match=f"by {way} need, for every fold, a row of the class b with a weight"):
             train_with_probabilities(dataset, LINEAR, way)
     assert not reads
     assert train_with_probabilities(dataset, LINEAR, "temperature").status == "converged"
     none = ingest(X, tmp_path / "none.zarr", Y, sample_weight=np.zeros(600))
-    with pytest.raises(InputError, match="probabilities by temperature need rows with a weight above 0"):
+    with pytest.raises(InputError, match="by temperature need, for every fold, a row with a weight above 0"):
         train_with_probabilities(none, LINEAR, "temperature")
 
 

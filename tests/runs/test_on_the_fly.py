@@ -199,7 +199,7 @@ def test_verified_with_raw_rows(run: Run, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="scaled differently"):
         verify(model, store(PROBLEMS["dense"], tmp_path / "raw"))
     (tmp_path / "wide").mkdir()
-    with pytest.raises(InputError, match="the rows have 7 features, but the model was trained on 6"):
+    with pytest.raises(InputError, match="the rows have 7 features, but the model was trained on 6 features"):
         verify(model, store(make_problem(1, d=7), tmp_path / "wide"))
 
 

@@ -223,7 +223,7 @@ def test_the_command_on_a_budgeted_model(data: Dataset, tmp_path: Path, run: Run
 def test_rows_of_other_features_are_refused(data: Dataset, tmp_path: Path) -> None:
     other = make_problem(5, n=300, d=7).store(tmp_path / "other.zarr")
     for settings in SETTINGS.values():
-        with pytest.raises(InputError, match="the rows have 7 features, but the model was trained on 6"):
+        with pytest.raises(InputError, match="the rows have 7 features, but the model was trained on 6 features"):
             verify(train(data, TrainOptions(threads=1, **settings)).model, other, threads=1)
 
 

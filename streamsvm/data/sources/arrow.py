@@ -421,7 +421,7 @@ def _check_column(file: IO[bytes], about: dict[int, Any], n_rows: int, name: str
             raise ValueError(f"column {name} has a page of {compressed:,} bytes, {unpacked:,} unpacked")
         n_values, most = _count_values(header), unpacked if _DICTIONARY in header else n_rows
         if not 0 <= n_values <= most:
-            raise ValueError(f"column {name} has a page of {n_values:,} values, where there are at most {most:,}")
+            raise ValueError(f"column {name}: a page claims {n_values:,} values, but at most {most:,} are possible")
         start = file.tell() + compressed
 
 

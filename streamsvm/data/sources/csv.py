@@ -106,7 +106,7 @@ class Block:
         yield replace(rows, **spread)
 
     def _make_halves(self) -> Iterator[SourceRows]:
-        """Yield the rows of a block with text labels in two parts of about equal size."""
+        """Yield, in two parts of about equal size, the rows of a block whose labels are text."""
         text, delimiter = self.text[:-1], self.layout.delimiter
         end = csv_rows.find_last_end(text[: len(text) // 2], delimiter, False)[0]
         end = end or csv_rows.find_first_end(text, 0, delimiter)

@@ -56,7 +56,8 @@ def read_npy(paths: Sequence[str | Path], piece_bytes: int = 8 << 20) -> Iterato
             X, *y = (arrays.open_stream(str(path), values, n, piece_bytes) for path, values, n in opened)
             yield from arrays.join_streams(X, dict(zip(["label"], y, strict=False)), None)
     else:
-        raise InputError(f"{' '.join(map(str, paths))}: expected X.npy, X.npy and y.npy, or one .npz")
+        expected = "expected one .npz, or X.npy alone, or the two files X.npy and y.npy"
+        raise InputError(f"{' '.join(map(str, paths))}: {expected}")
 
 
 def _map_npy(path: str | Path, copies: ExitStack) -> Vector:
@@ -271,9 +272,11 @@ def _map_tensors(path: Path) -> dict[str, Vector]:
     """Return the tensors of a file by name, memory-mapped. Raises ValueError for an invalid header."""
     size = path.stat().st_size
     with path.open("rb") as file:
-        n_header = int.from_bytes(file.read(8), "little")
-        if not 2 <= n_header <= min(MOST_HEADER_BYTES, size - 8):
-            raise ValueError(f"its header claims {n_header:,} bytes")
+        n_header, most = int.from_bytes(file.read(8), "little"), min(MOST_HEADER_BYTES, size - 8)
+        if most < 2:
+            raise ValueError(f"it has only {say_count(size, 'byte')}")
+        if not 2 <= n_header <= most:
+            raise ValueError(f"it claims a header of {say_count(n_header, 'byte')}; 2 to {most:,} are possible")
         header = json.loads(file.read(n_header))
     if not isinstance(header, dict):
         raise ValueError("its header is not a JSON object")

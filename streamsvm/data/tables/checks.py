@@ -34,7 +34,7 @@ BOOLEANS = {"true": 1.0, "false": 0.0}
 # The spellings of pyarrow and pandas, and the question mark of the UCI repository.
 _NO_NUMBERS = ("NaN", "nan", "-nan", "-NaN")
 _MISSING_WORDS = ("", "?", "NA", "N/A", "n/a", "#N/A", "<NA>", "#NA", "NULL", "null", "None", *_NO_NUMBERS)
-FOR_MISSING = "ingest --missing mean|zero|indicator fills missing values in (missing=... in Python)"
+FOR_MISSING = "ingest --missing mean|zero|indicator replaces missing values (missing=... in Python)"
 TEXT, TARGET, GIVEN = "text", "target", "given"  # Columns.label_kind: for --text, --regression, and labels of frames
 FOR_TEXT = "ingest --one-hot encodes text, --hash hashes it, --drop omits it (one_hot, hash_bits, drop in Python)"
 NOT_UTF8 = "not UTF-8 text; `iconv -f LATIN1 -t UTF-8 OLD > NEW` converts a file, with the encoding that it has"

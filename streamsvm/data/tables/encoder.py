@@ -198,7 +198,10 @@ def _to_text(column: Any) -> Any:
 
 
 def _without_missing(column: Any, is_words: bool = False) -> Any:
-    """Return a column of text with null for each missing value. is_words: whether only empty cells are missing."""
+    """Return a column of text with null for each missing value.
+
+    is_words: whether only empty cells count as missing. Otherwise other missing-value words count too.
+    """
     is_missing = pyarrow.compute.is_in(column, value_set=pyarrow.array(checks.missing_words(is_words)))
     return pyarrow.compute.if_else(is_missing, None, column)
 

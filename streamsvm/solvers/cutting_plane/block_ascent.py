@@ -359,7 +359,7 @@ def _count_epochs(settings: BlockAscent, state: State, before: State) -> State:
 
 
 def start_dual(width: int) -> DualTotals:
-    """Return the totals of no rows."""
+    """Return empty totals."""
     return DualTotals(np.zeros(width))
 
 

@@ -182,7 +182,7 @@ class PointTotals(CutTotals):
 
 
 def start_points(k: int, width: int) -> PointTotals:
-    """Return the totals of no rows at k points, for cuts of `width` entries."""
+    """Return empty totals at k points, for cuts of `width` entries."""
     return PointTotals(np.zeros(k), np.zeros(k), np.zeros((k, width)))
 
 

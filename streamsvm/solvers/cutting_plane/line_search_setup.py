@@ -165,8 +165,9 @@ class TwoSolvers(Wrapper):
     def memory(self, threads: int) -> MemoryNeed:
         """Return the memory of both solvers.
 
-        If the first solver walks over the rows, the walk also sums the line search's totals. It then holds these totals
-        three times: its own, those of a block, and their sum.
+        If the first solver reads the rows in sequence (a `Walk` request), that walk also sums the line search's totals.
+        The walk then needs memory for three sets of these totals: its own so far, those of the current block, and the
+        sum of the two.
         """
         own, other = self.inner.memory(threads), self.other.memory(threads)
         names, in_walk = ("driver_bytes", "turn_bytes", "shared_bytes"), own.walk_bytes > 0

@@ -102,7 +102,7 @@ class NearTotals:
 
 
 def start_near(width: int) -> NearTotals:
-    """Return the totals of no rows. width: the number of entries of w."""
+    """Return empty totals. width: the number of entries of w."""
     return NearTotals(RowSums(np.zeros(width)), RowSums(np.zeros(width)))
 
 

@@ -209,7 +209,7 @@ class PredictedSums(RowTotals):
 
 
 def start_predicted(n_features: int) -> PredictedSums:
-    """Return the totals of no rows."""
+    """Return empty totals."""
     return PredictedSums(np.zeros((1, n_features)))
 
 

@@ -185,7 +185,7 @@ class Totals:
 
 
 def start_totals(n_labels: int, width: int) -> Totals:
-    """Return the sums of no rows, for n_labels labels and points of `width` entries."""
+    """Return empty sums, for n_labels labels and points of `width` entries."""
     triangle = np.zeros((n_labels, width * (width + 1) // 2), np.float32)
     return Totals(np.zeros((5, n_labels)), np.zeros((n_labels, width)), triangle)
 

@@ -268,7 +268,7 @@ class LowestTotals(RowTotals):
 
 
 def start_lowest(d: int, n_edges: int) -> LowestTotals:
-    """Return the sums of no rows, for d features and n_edges edges of bins."""
+    """Return empty sums, for d features and n_edges edges of bins."""
     return LowestTotals(np.zeros((3, d)), np.zeros(3), np.zeros(d), np.zeros(d), np.zeros(n_edges + 1))
 
 

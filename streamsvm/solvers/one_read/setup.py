@@ -151,7 +151,8 @@ def make_solver(
 def need_memory(source: RowSource, parameters: OneRead, share: float, copies: int) -> MemoryNeed:
     """Return the memory of passes over a source; copies: the number of copies of the resident rows.
 
-    share: the number of resident rows per row read; a group keeps GROUP_SHARE times this share of its rows.
+    share: the number of resident rows divided by the number of rows read. Each group keeps GROUP_SHARE times this
+    fraction of its rows.
     """
     width, row_bytes = source.n_features + 1, _find_row_bytes(source)
     rows_bytes, group_rows = parameters.resident_rows * row_bytes, source.n_rows // len(plan_groups(source))

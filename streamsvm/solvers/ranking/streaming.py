@@ -268,7 +268,7 @@ def add_first_ranks(up: F64, down: F64, sums: CutSums, rows: Rows) -> None:
 
 
 def start_histogram_cuts(n_features: int, shapes: Sequence[tuple[int, ...]]) -> HistogramCuts:
-    """Return the cuts of no rows. shapes: the shape of `seen` for each cut."""
+    """Return empty cuts. shapes: the shape of `seen` for each cut."""
     return HistogramCuts(np.zeros((len(shapes), n_features)), [np.zeros(shape) for shape in shapes])
 
 

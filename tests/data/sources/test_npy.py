@@ -48,7 +48,8 @@ def test_bad_npy(tmp_path: Path) -> None:
     X, y = tmp_path / "X.npy", tmp_path / "y.npy"
     assert fault(read_npy([X])) == f"{X}: No such file or directory"
     assert (
-        fault(read_npy([tmp_path / "X.txt"])) == f"{tmp_path / 'X.txt'}: expected X.npy, X.npy and y.npy, or one .npz"
+        fault(read_npy([tmp_path / "X.txt"]))
+        == f"{tmp_path / 'X.txt'}: expected one .npz, or X.npy alone, or the two files X.npy and y.npy"
     )
     X.mkdir()
     assert fault(read_npy([X])) == f"{X}: Is a directory"

@@ -63,8 +63,8 @@ def page_header(uncompressed: int, compressed: int, n_values: int) -> bytes:
         ((80, 2**31 - 1, 10), "column a has a page of 2,147,483,647 bytes, 80 unpacked"),
         ((80, -1, 10), "column a has a page of -1 bytes"),
         ((-5, 80, 10), "column a has a page of 80 bytes, -5 unpacked"),
-        ((80, 80, 2**31 - 1), "column a has a page of 2,147,483,647 values, where there are at most 10"),
-        ((80, 80, -1), "column a has a page of -1 values"),
+        ((80, 80, 2**31 - 1), "column a: a page claims 2,147,483,647 values, but at most 10 are possible"),
+        ((80, 80, -1), "column a: a page claims -1 values"),
     ],
 )
 def test_claims(tmp_path: Path, sizes: tuple[int, int, int], reason: str) -> None:

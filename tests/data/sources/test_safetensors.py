@@ -66,8 +66,11 @@ def test_rows_and_labels_in_pieces(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", r"header claims 0 bytes"),
-        (b"\xff" * 40, "header claims"),
+        (b"", "it has only 0 bytes"),
+        (b"\x01" + b"\0" * 8, "it has only 9 bytes"),
+        (b"\x01" + b"\0" * 39, "it claims a header of 1 byte; 2 to 32 are possible"),
+        (b"\x21" + b"\0" * 39, "it claims a header of 33 bytes; 2 to 32 are possible"),
+        (b"\xff" * 40, "it claims a header of 18,446,744,073,709,551,615 bytes"),
         (b"\x02" + b"\0" * 7 + b"[]", "its header is not a JSON object"),
         (b"\x02" + b"\0" * 7 + b"{}", "which tensor has the rows"),
         (b"\x05" + b"\0" * 7 + b'{"a":', "not a safetensors file"),
