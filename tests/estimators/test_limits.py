@@ -18,6 +18,7 @@ from streamsvm import (
     InteriorPoint,
     LinearOneClassSVM,
     LinearSVC,
+    LogisticRegression,
     Newton,
     OneClassSVM,
     RankSVM,
@@ -68,11 +69,13 @@ def test_a_run_that_stalls_is_warned_of_with_its_reason(estimator: Any) -> None:
 @pytest.mark.parametrize("kind", [CuttingPlane, Newton, SMO, IRWLS, BudgetedSGD, InteriorPoint])
 def test_options_of_the_solvers_are_passed_on(kind: Any) -> None:
     """Those that differ from the default; the records check them, and have no others."""
-    assert LinearSVC(solver=kind())._options().options == {}
+    of_kernels = dict.fromkeys(("smo", "irwls", "budgeted-sgd"), SVC)
+    estimator: Any = {"newton": LogisticRegression, **of_kernels}.get(kind.name, LinearSVC)
+    assert estimator(solver=kind())._options().options == {}
     for name, option in name_options(kind).items():
         known = kind().get_params()[name]
         value = next(word for word in option.words if word != known) if option.words else 7
-        asked = LinearSVC(solver=kind(**{name: value}))._options()
+        asked = estimator(solver=kind(**{name: value}))._options()
         assert (asked.solver, asked.options) == (kind.name, {name: str(value)})
     of_records = {name for method in SOLVERS if method.name == kind.name for name in name_options(method.options)}
     assert of_records <= {*name_options(kind)}
