@@ -23,8 +23,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from numba import njit
-from numba.extending import register_jitable
 
 from streamsvm.numeric.labels import read_labels
 from streamsvm.numeric.rounding import UNIT
@@ -146,7 +144,7 @@ def choose_within(rows: Rows, look: Look, radius: float) -> I64:
     """
     y, costs = read_labels(look.class_costs, rows.y, rows.sample_weight)
     margins = find_margins(look, rows, y)
-    chosen, _, reach = _find_within(look, rows, margins, costs, radius, False)
+    chosen, _, reach = _find_within(look, rows, margins, costs, np.ones(rows.n_rows), radius)
     return chosen[reach < radius]
 
 
@@ -160,24 +158,23 @@ def find_margins(look: Look, rows: Rows, y: F64) -> F64:
 
 def _keep_below_radius(look: Look, rows: Rows, margins: F64, costs: F64, radius: float) -> Part:
     """Return the rows of a tile that have a cost and q_i < radius."""
-    chosen, some, reach = _find_within(look, rows, margins, costs, radius, look.draws)
-    numbers = rows.list_numbers()[chosen]
-    factor = draw_numbers(numbers, look.seed) ** (1.0 / POWER) if look.draws else 1.0
-    part = Part(some, numbers, margins[chosen], reach, reach * factor)
+    factor = np.ones(rows.n_rows)
+    if look.draws:
+        factor = draw_numbers(rows.list_numbers(), look.seed) ** (1.0 / POWER)
+    chosen, some, reach = _find_within(look, rows, margins, costs, factor, radius)
+    part = Part(some, rows.list_numbers()[chosen], margins[chosen], reach, reach * factor[chosen])
     below = np.flatnonzero(part.priority < radius)
     return part if len(below) == len(chosen) else choose_part(part, below)
 
 
-def _find_within(look: Look, rows: Rows, margins: F64, costs: F64, radius: float, draws: bool) -> tuple[I64, Rows, F64]:
-    """Return the indices of rows with a cost whose q_i may be below a radius, these rows, and their rho_i.
+def _find_within(look: Look, rows: Rows, margins: F64, costs: F64, factor: F64, radius: float) -> tuple[I64, Rows, F64]:
+    """Return the indices of rows with a cost whose rho_i factor_i may be below a radius, these rows, and their rho_i.
 
     A row's norm takes far more time than its score. So it is computed only if a cheap bound cannot exclude the row.
-    draws: whether q_i depends on u_i; otherwise, q_i is rho_i.
     """
     bounds, lengths = bound_rows(look.squares, rows, look.bias_feature)
-    distance, chosen = _round_down(look, margins, lengths), np.empty(rows.n_rows, np.int64)
-    n = _list_within(distance, bounds, costs, rows.list_numbers(), find_offset(look.seed), radius, draws, chosen)
-    chosen = chosen[:n]
+    is_far = _round_down(look, margins, lengths) * factor * (1.0 - 4 * UNIT) >= radius * bounds
+    chosen = np.flatnonzero(~is_far & (costs > 0.0))
     some = choose_rows(rows, chosen)
     return chosen, some, find_reach(look, some, margins[chosen])
 
@@ -197,52 +194,14 @@ def _round_down(look: Look, margins: F64, lengths: F64) -> F64:
     return np.maximum(distance, 0.0)
 
 
-@njit(cache=True, nogil=True)
-def _list_within(
-    distance: F64, bounds: F64, costs: F64, numbers: I64, offset: np.uint64, radius: float, draws: bool, chosen: I64
-) -> int:
-    """Write the indices of rows with a cost whose q_i may be below the radius, and return their number.
-
-    distance, bounds (n,): a lower bound of |1 - m_i| and an upper bound of |A x_i|. u_i is drawn only where it matters:
-    q_i is at least the radius r if (rho_i / r)^POWER u_i is at least 1.
-    """
-    n, less = 0, 1.0 - 16 * UNIT
-    for i in range(distance.size):
-        least, limit = distance[i] * less, radius * bounds[i]
-        is_far = least >= limit
-        if is_far and draws and limit > 0.0:
-            is_far = (least / limit) ** POWER * _draw(numbers[i], offset) * less >= 1.0
-        if costs[i] > 0.0 and not is_far:
-            chosen[n] = i
-            n += 1
-    return n
-
-
-@register_jitable
-def _draw(number: int, offset: np.uint64) -> float:
-    """Return u_i of a row, by splitmix64."""
-    z = np.uint64(number + 1) * np.uint64(0x9E3779B97F4A7C15) + offset
+def draw_numbers(numbers: I64, seed: int) -> F64:
+    """Return a number in (0, 1] for each row that depends only on the row's number and the seed (splitmix64)."""
+    z = (numbers + 1).astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    z += np.uint64(seed * 0x632BE59BD9B4E019 % 2**64)
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return ((z ^ (z >> np.uint64(31))) >> np.uint64(11)) * 2.0**-53 + 2.0**-53
-
-
-@njit(cache=True, nogil=True)
-def _draw_all(numbers: I64, offset: np.uint64, drawn: F64) -> None:
-    for i in range(numbers.size):
-        drawn[i] = _draw(numbers[i], offset)
-
-
-def find_offset(seed: int) -> np.uint64:
-    """Return the number that a seed adds to the generator of u_i."""
-    return np.uint64(seed * 0x632BE59BD9B4E019 % 2**64)
-
-
-def draw_numbers(numbers: I64, seed: int) -> F64:
-    """Return a number in (0, 1] for each row that depends only on the row's number and the seed."""
-    drawn = np.empty(len(numbers))
-    _draw_all(numbers, find_offset(seed), drawn)
-    return drawn
+    bits = (z ^ (z >> np.uint64(31))) >> np.uint64(11)
+    return (bits.astype(np.float64) + 1.0) * 2.0**-53
 
 
 def scan_near(

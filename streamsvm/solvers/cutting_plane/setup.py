@@ -16,7 +16,7 @@ from streamsvm.certificates.double_double import add_exact, start_exact
 from streamsvm.data.rows.source import RowSource
 from streamsvm.losses.hinge import add_to_totals
 from streamsvm.numeric.rounding import add_row_magnitudes
-from streamsvm.numeric.row_norms import make_norm
+from streamsvm.numeric.row_norms import bound_rows, make_norm, measure_rows
 from streamsvm.numeric.rows import Rows, compute_scores_of_parts
 from streamsvm.options import BUDGET_SHARE, TrainOptions
 from streamsvm.passes import MemoryNeed, Requests
@@ -25,7 +25,6 @@ from streamsvm.solvers.cutting_plane.block_ascent import MOST_BESIDE, BlockAscen
 from streamsvm.solvers.cutting_plane.coordinate_ascent import ascend, make_part
 from streamsvm.solvers.cutting_plane.cuts import exact_bytes
 from streamsvm.solvers.cutting_plane.line_search_setup import TwoSolvers, make_line_search, read_parameters
-from streamsvm.solvers.cutting_plane.near_rows import Look, choose_within, draw_numbers
 from streamsvm.solvers.cutting_plane.small_qp import MATRICES, MOST_ROWS, PRODUCTS, ROW_COPIES, can_refine
 from streamsvm.solvers.cutting_plane.smoothed_newton import HingeRows
 from streamsvm.solvers.one_read import setup as one_read
@@ -236,9 +235,8 @@ def run_kernels(group: str, rows: Rows) -> None:
     """Call the compiled functions of one group: "one-read", "ascent", or any other name for cuts and losses."""
     if group == "one-read":
         norm = make_norm(rows, 1.0)
-        look = Look(np.zeros(3), norm, norm.bound_by_squares(), False, 1.0, 1, 0.0, np.ones(2), 1.0, seed=0)
-        choose_within(rows, look, 1.0)
-        draw_numbers(np.arange(2), 0)
+        measure_rows(norm, rows, 1.0)
+        bound_rows(norm.bound_by_squares(), rows, 1.0)
         return
     if group == "ascent":
         part = make_part(rows, np.ones(2), 1.0, np.zeros(2))
