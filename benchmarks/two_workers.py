@@ -7,8 +7,8 @@ Both are whole `streamsvm train` commands with the same passes. CPU seconds incl
 started.
 
 With --shares, a scheduler and one or two workers of one thread run as processes of their own. The table shows the CPU
-seconds of each process in a training to a gap of 1e-3, by default and by line search. The driver's seconds
-include the start of Python, which `--plan` would take as well. All other seconds are measured within the training. Work: the seconds of all
+seconds of each process in a training to a gap of 1e-3, by default and by line search; those of the driver include the
+start of Python, which `--plan` would take as well. Seconds are those within the training. Work: the seconds of all
 tasks (reading, verifying and computing) in a second of the training. Solver: the share of the seconds in which the
 solver computes, and workers wait.
 """
