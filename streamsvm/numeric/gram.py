@@ -155,7 +155,7 @@ def sum_products(X: Matrix, row: I64, weight: F64, bias_feature: float) -> F64:
     gram, last, total = GramSum(d), np.zeros((1, d)), np.zeros((d + 1, d + 1))
     gram.add(X, row, weight)
     add_rows(last, X, row, np.zeros_like(row), weight)
-    total[:d, :d] = np.triu(gram.finish())
+    total[:d, :d] = gram.finish()
     total[:d, d] = bias_feature * last[0]
     total[d, d] = bias_feature**2 * float(np.sum(weight))
     return total

@@ -17,9 +17,10 @@ enter Newton's matrix:
 An exact line search follows each Newton step, since the derivative along a line is piecewise linear.
 
 At a start other than 0, the first width is the one with the highest lower bound, since the start may be near the
-optimum. At w = 0 every row lies exactly at the first width from the margin, so no row enters the matrix and the step
-follows the gradient. If features have very different scales, no such step descends. From then on, rows exactly at the
-width count as within it, so that Newton's matrix knows the scales.
+optimum. If the start is far from it, few rows lie within this width and the steps are short, so each short step widens
+the width until it is first narrowed. At w = 0 every row lies exactly at the first width from the margin, so no row
+enters the matrix and the step follows the gradient. If features have very different scales, no such step descends. From
+then on, rows exactly at the width count as within it, so that Newton's matrix knows the scales.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from typing import Any
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
+from scipy.linalg.lapack import dposv
 
 from streamsvm.numeric.gram import sum_products
 from streamsvm.numeric.labels import read_labels
@@ -41,6 +43,7 @@ NARROWER = 0.3  # the width is multiplied by this once the smoothing causes most
 NARROWEST = 1e-12  # rounding is the limit if no step descends with a width below this
 MOST_STEPS = 200
 MOST_IDLE_STEPS = 30  # rounding is the limit after this many steps in which neither F fell nor D rose
+SHORT = 0.1  # a step is short if it is less than this share of the whole Newton step
 START_WIDTHS = 8  # the number of widths that are tried at a start other than 0
 LINE_STEPS = 30  # bisections of a line search
 FLAT = 0.1  # a line search ends where the derivative falls to this share of its initial value
@@ -157,7 +160,7 @@ def minimise(
     w, quadratic = start, _Quadratic(linear, pull)
     margins, costs = data.find_margins(start), data.costs
     best, idle = Optimum(start, float("inf"), np.zeros(len(costs)), float("-inf")), 0
-    on_edge = False
+    on_edge, widest = False, float("inf")
     if np.any(start):
         smoothing = _choose_width(data, quadratic, 1.0 - margins, smoothing)
     for _ in range(MOST_STEPS):
@@ -173,13 +176,12 @@ def minimise(
             break
         added = float(costs @ (np.maximum(slack, 0.0) - shares * slack))
         if objective - bound <= 2.0 * added:
-            smoothing *= NARROWER
+            smoothing = widest = smoothing * NARROWER
             continue
         near = np.flatnonzero(np.abs(slack) <= smoothing if on_edge else np.abs(slack) < smoothing)
         matrix = data.add_products(quadratic.Q, near, costs[near] / (2.0 * smoothing))
-        try:
-            step = cho_solve(cho_factor(matrix), v - product)
-        except (np.linalg.LinAlgError, ValueError):  # rounding has made the matrix singular, or overflowed
+        _, step, failed = dposv(matrix, v - product)
+        if failed or not np.isfinite(step).all():  # rounding has made the matrix singular, or overflowed
             break
         along = data.find_margins(step)
         first, second = float((product - quadratic.slope) @ step), float(step @ quadratic.multiply(step))
@@ -190,10 +192,11 @@ def minimise(
         if length == 0.0:
             if smoothing < NARROWEST:
                 break
-            smoothing *= NARROWER
+            smoothing = widest = smoothing * NARROWER
             continue
         w = w + length * step
         margins = margins + length * along
+        smoothing = min(widest, smoothing / NARROWER) if length < SHORT else smoothing
     return best
 
 
@@ -220,7 +223,7 @@ def _search_line(first: float, second: float, slack: F64, along: F64, costs: F64
     """
 
     def differentiate(t: float) -> float:
-        shares = np.clip(0.5 + (slack - t * along) / (2.0 * smoothing), 0.0, 1.0)
+        shares = np.minimum(np.maximum(0.5 + (slack - t * along) / (2.0 * smoothing), 0.0), 1.0)
         return float(first + t * second - (costs * shares) @ along)
 
     at_start = differentiate(0.0)
