@@ -13,6 +13,7 @@ other kernels a cache of bounded size holds kernel columns of active rows.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -136,7 +137,8 @@ class ActiveSet:
 
     def settle(self) -> Conditions:
         """Assign each row to a side (see `choose_sides`); return the optimality conditions."""
-        self.y = self.hinges.choose_sides()
+        if self.tube is not None:
+            self.y = self.hinges.choose_sides()
         return self.hinges.find_conditions()
 
 
@@ -201,17 +203,15 @@ def _improve_working_set(
     If D falls, because kernel values are too imprecise, the old multipliers are restored.
     """
     y, alpha, f, costs = (each[chosen] for each in (active.y, active.alpha, active.f, active.costs))
-    corners = None if active.has_labels else active.hinges.corners[chosen]
-    problem = WorkingSet(
-        _form_kernel(active, rounds, cache, chosen), y, alpha, f, costs, corners, active.hinges.by_side
-    )
-    extremes = np.array([np.max(problem.K), np.min(problem.K), np.max(problem.f), np.min(problem.f)], np.float64)
-    if not np.all(np.isfinite(extremes)):
+    hinges, K = active.hinges, _form_kernel(active, rounds, cache, chosen)
+    problem = WorkingSet(K, y, alpha, f, costs, None if active.has_labels else hinges.corners[chosen], hinges.by_side)
+    if not all(map(math.isfinite, (K.max(), K.min(), f.max(), f.min()))):
         raise InputError("kernel values are beyond the range of floating-point numbers: scale the features to about 1")
     asked = max(tol / 2, INNER_TOL_SHARE * problem.violation())
-    alpha = _solve_working_set(active, rounds, problem, asked)
-    changed = np.flatnonzero(alpha != problem.alpha)
-    coef = (alpha - problem.alpha)[changed] * problem.y[changed]
+    alpha = _solve_working_set(hinges, rounds, problem, asked)
+    change = alpha - problem.alpha
+    changed = change.nonzero()[0]
+    coef = (change * y)[changed]
     f_before = active.f.copy()
     active.alpha[chosen] = alpha
     _update_sums(active, rounds, cache, chosen[changed], rounds.damping * coef)
@@ -223,9 +223,9 @@ def _improve_working_set(
     return gain, after.violation() <= UNSOLVED_VIOLATION * asked
 
 
-def _solve_working_set(active: ActiveSet, rounds: Rounds, problem: WorkingSet, tol: float) -> F64:
+def _solve_working_set(hinges: AnyRows, rounds: Rounds, problem: WorkingSet, tol: float) -> F64:
     """Return the solved multipliers of a working set. In nu-SVR, their sum rises by at most `room` (hinges.py)."""
-    alpha, hinges = _run_inner(rounds, problem, tol), active.hinges
+    alpha = _run_inner(rounds, problem, tol)
     if not isinstance(hinges, NuTubeRows) or problem.by_side:
         return alpha
     cut = cut_step(problem.alpha, alpha, hinges.room)
@@ -249,13 +249,13 @@ def _sum_gains(problem: WorkingSet, alpha: F64) -> float:
     """
     change = alpha - problem.alpha
     if problem.corners is None:
-        return float(np.sum(change))
+        return float(change.sum())
     return float((change * problem.y) @ (problem.corners - np.mean(problem.corners)))
 
 
 def _form_kernel(active: ActiveSet, rounds: Rounds, cache: ColumnCache, chosen: I64) -> Values:
     """Return K_WW of the chosen rows, times the damping. The damping is 1 if all rows are active."""
-    if rounds.damping == 1.0 and len(chosen) == len(cache.slot) and np.all(cache.slot == chosen):
+    if rounds.damping == 1.0 and len(chosen) == len(cache.slot) and (cache.slot == chosen).all():
         return cache.columns  # never scaled in place, since the damping is 1
     return scale(form_kernel(rounds.kernel, active.X, cache, chosen, rounds.threads), rounds.damping)
 
@@ -289,7 +289,7 @@ def fill(active: ActiveSet, rounds: Rounds, cache: ColumnCache) -> None:
 def _update_sums(active: ActiveSet, rounds: Rounds, cache: ColumnCache, changed: I64, coef: F64) -> None:
     """Add sum_c coef_c k(x_i, x_c) over the changed rows c to f_i, using cached kernel columns."""
     sizes = np.abs(coef)
-    active.moved += float(np.sum(sizes))
+    active.moved += float(sizes.sum())
     active.additions += len(sizes)
     slots = cache.slot[changed]
     is_cached = slots >= 0
@@ -305,4 +305,4 @@ def _update_sums(active: ActiveSet, rounds: Rounds, cache: ColumnCache, changed:
         is_cached = cache.slot[changed] >= 0
         slots = cache.slot[changed[is_cached]]
         add_chosen_columns(cache.columns, slots, sizes[is_cached], active.terms, rounds.threads)
-        active.terms += active.largest * float(np.sum(sizes[~is_cached]))
+        active.terms += active.largest * float(sizes[~is_cached].sum())
