@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -64,6 +65,7 @@ class ColumnCache:
     @classmethod
     def of_all(cls, K: Values) -> ColumnCache:
         """Return a cache that holds the columns of all rows."""
+        require_finite(K)
         return cls(K, np.arange(len(K)), np.arange(len(K)))
 
     def assign(self, rows: I64) -> I64:
@@ -74,6 +76,12 @@ class ColumnCache:
         self.slot[evicted[evicted >= 0]] = -1
         self.owner[slots], self.slot[rows] = rows, slots
         return slots
+
+
+def require_finite(values: Values) -> None:
+    """Raise InputError if kernel values, or sums of them, have overflowed."""
+    if not (math.isfinite(values.max()) and math.isfinite(values.min())):
+        raise InputError("kernel values are beyond the range of floating-point numbers: scale the features to about 1")
 
 
 def form_kernel(kernel: Kernel, X: Matrix, cache: ColumnCache, chosen: I64, threads: int) -> Values:
@@ -144,7 +152,7 @@ class ActiveSet:
 
 @dataclass
 class Rounds:
-    """The settings of the rounds that improve an active set, the random generator, and the last working set.
+    """The settings of the rounds that improve an active set, and the last working set.
 
     inner: a name in INNER_SOLVERS. rule: one of working_set.RULES. size: the number of rows of a working set.
     damping: a factor of at least 1 by which kernel values are multiplied, as if each active row represented that many
@@ -159,12 +167,17 @@ class Rounds:
     rule: str
     size: int
     threads: int
-    rng: np.random.Generator
+    seed: int | tuple[int, ...]
     damping: float = 1.0
     gap: float | None = None
     previous: I64 = field(default_factory=lambda: np.empty(0, np.int64))
     most_pairs: int = NO_LIMIT
     pairs: int = 0
+
+    @cached_property
+    def rng(self) -> np.random.Generator:
+        """The random generator of the rules that draw."""
+        return np.random.default_rng(self.seed)
 
 
 def improve(active: ActiveSet, rounds: Rounds, cache: ColumnCache, tol: float, limit: int) -> bool:
@@ -205,8 +218,7 @@ def _improve_working_set(
     y, alpha, f, costs = (each[chosen] for each in (active.y, active.alpha, active.f, active.costs))
     hinges, K = active.hinges, _form_kernel(active, rounds, cache, chosen)
     problem = WorkingSet(K, y, alpha, f, costs, None if active.has_labels else hinges.corners[chosen], hinges.by_side)
-    if not all(map(math.isfinite, (K.max(), K.min(), f.max(), f.min()))):
-        raise InputError("kernel values are beyond the range of floating-point numbers: scale the features to about 1")
+    require_finite(f)
     asked = max(tol / 2, INNER_TOL_SHARE * problem.violation())
     alpha = _solve_working_set(hinges, rounds, problem, asked)
     change = alpha - problem.alpha
@@ -215,11 +227,11 @@ def _improve_working_set(
     f_before = active.f.copy()
     active.alpha[chosen] = alpha
     _update_sums(active, rounds, cache, chosen[changed], rounds.damping * coef)
-    gain = _sum_gains(problem, alpha) - float(coef @ (problem.f + active.f[chosen])[changed]) / 2
+    gain = _sum_gains(problem, change) - float(coef @ (problem.f + active.f[chosen])[changed]) / 2
     if not gain >= 0.0:
         active.alpha[chosen], active.f[:] = problem.alpha, f_before
         return 0.0, False
-    after = replace(problem, alpha=alpha, f=active.f[chosen])
+    after = WorkingSet(K, y, alpha, active.f[chosen], costs, problem.corners, problem.by_side)
     return gain, after.violation() <= UNSOLVED_VIOLATION * asked
 
 
@@ -242,12 +254,11 @@ def _run_inner(rounds: Rounds, problem: WorkingSet, tol: float) -> F64:
     return alpha
 
 
-def _sum_gains(problem: WorkingSet, alpha: F64) -> float:
-    """Return the change of sum_i a_i y_i c_i.
+def _sum_gains(problem: WorkingSet, change: F64) -> float:
+    """Return the change of sum_i a_i y_i c_i, given the change of a_i, (q,).
 
     The mean is subtracted from the corners c_i. This does not affect the change, since sum_i y_i a_i is constant.
     """
-    change = alpha - problem.alpha
     if problem.corners is None:
         return float(change.sum())
     return float((change * problem.y) @ (problem.corners - np.mean(problem.corners)))
@@ -257,7 +268,9 @@ def _form_kernel(active: ActiveSet, rounds: Rounds, cache: ColumnCache, chosen: 
     """Return K_WW of the chosen rows, times the damping. The damping is 1 if all rows are active."""
     if rounds.damping == 1.0 and len(chosen) == len(cache.slot) and (cache.slot == chosen).all():
         return cache.columns  # never scaled in place, since the damping is 1
-    return scale(form_kernel(rounds.kernel, active.X, cache, chosen, rounds.threads), rounds.damping)
+    K = scale(form_kernel(rounds.kernel, active.X, cache, chosen, rounds.threads), rounds.damping)
+    require_finite(K)
+    return K
 
 
 def _improve_by_platt(active: ActiveSet, rounds: Rounds, cache: ColumnCache, tol: float) -> bool:

@@ -262,7 +262,7 @@ def run_pairs(problem: WorkingSet, tol: float, max_steps: int) -> tuple[F64, int
     """
     least, greatest = problem.bounds()
     moved = problem.y * problem.alpha
-    K, bits = problem.K, _find_scale(problem.K)
+    K, bits = problem.K, _find_scale(problem.K.diagonal())
     if bits:
         K = np.ldexp(K, -bits)
         moved, least, greatest = (np.ldexp(bound, bits) for bound in (moved, least, greatest))
@@ -288,9 +288,9 @@ def run_few_pairs(problem: WorkingSet, tol: float, most: int) -> tuple[F64, int]
     return run_pairs(problem, tol, min(most, brief))
 
 
-def _find_scale(K: F32 | F64) -> int:
+def _find_scale(diagonal: F32 | F64) -> int:
     """Return the power of two by which to divide K and multiply the multipliers; f = K s stays the same."""
-    size = float(np.abs(K.diagonal()).max(initial=0.0))
+    size = float(np.abs(diagonal).max(initial=0.0))
     bits = math.frexp(size)[1] if 0.0 < size < math.inf else 0
     return bits if abs(bits) > ORDINARY_BITS else 0
 

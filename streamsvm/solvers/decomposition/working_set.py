@@ -41,7 +41,7 @@ LEAST_WEIGHT = float(np.finfo(np.float64).tiny) ** 0.5  # the least weight of a 
 PREVIOUS_SET_DIVISOR = 2  # at most half of a working set comes from the working set before it
 
 
-@dataclass(frozen=True)
+@dataclass  # not frozen: rounds on few rows would spend a tenth of their time on making frozen ones
 class Conditions:
     """The optimality conditions of n rows.
 
@@ -94,7 +94,7 @@ class Conditions:
 def find_conditions(y: F64, costs: F64, alpha: F64, f: F64, corners: F64 | None = None) -> Conditions:
     """Return the conditions of rows, given their multipliers and sums f (without a bias). corners: None for labels."""
     errors = (y if corners is None else corners) - f
-    is_used, (up, down) = costs > 0, find_movable(y, costs, alpha)
+    is_used, (up, down) = costs > 0.0, find_movable(y, costs, alpha)
     free, up, down = up & down, up & is_used, down & is_used
     most, least = float(errors.max(where=up, initial=-np.inf)), float(errors.min(where=down, initial=np.inf))
     bias = (most + least) / 2 if math.isfinite(most + least) else (least if math.isfinite(least) else most)
@@ -105,8 +105,9 @@ def find_conditions(y: F64, costs: F64, alpha: F64, f: F64, corners: F64 | None 
 
 def find_movable(y: F64, costs: F64, alpha: F64) -> tuple[Flags, Flags]:
     """Return whether y_i a_i can rise, and whether it can fall, (n,) each."""
-    is_positive, above_zero, below_cost = y > 0, alpha > 0, alpha < costs
-    return np.where(is_positive, below_cost, above_zero), np.where(is_positive, above_zero, below_cost)
+    above_zero, below_cost = alpha > 0.0, alpha < costs
+    exchanged = (y > 0.0) & (above_zero ^ below_cost)  # for y_i > 0, the two flags change places
+    return above_zero ^ exchanged, below_cost ^ exchanged
 
 
 def choose_working_set(
@@ -252,7 +253,7 @@ def larger(_context: Any, a: Any, _b: Any) -> Any:
 MOST_CORRECTIONS = 3
 
 
-@dataclass(frozen=True)
+@dataclass  # not frozen: rounds on few rows would spend a tenth of their time on making frozen ones
 class WorkingSet:
     """A working set of q rows at the multipliers a0. All arrays but K are float64.
 
@@ -294,10 +295,12 @@ class WorkingSet:
     def violation(self) -> float:
         """Return m(a0) - M(a0), or -inf if no row can move up or none can move down."""
         errors, (up, down) = self.errors, find_movable(self.y, self.costs, self.alpha)
-        sides = (self.y > 0, self.y < 0) if self.by_side else (True,)
+        movable = [(up, down)]
+        if self.by_side:
+            movable = [(up & side, down & side) for side in (self.y > 0.0, self.y < 0.0)]
         return max(
-            float(errors.max(where=up & side, initial=-np.inf) - errors.min(where=down & side, initial=np.inf))
-            for side in sides
+            float(errors.max(where=rising, initial=-np.inf) - errors.min(where=falling, initial=np.inf))
+            for rising, falling in movable
         )
 
     def repair(self, target: F64) -> F64:
