@@ -233,9 +233,9 @@ def _prove_scaled(rows: Multipliers, errors: F64, largest: float, stretch: float
 
 def sum_losses(costs: F64, slack: F64, own: F64) -> tuple[float, float]:
     """Return sum_i C_i max(0, s_i) and its error bound, if each slack s_i has an error of at most own_i."""
-    losing = np.flatnonzero((slack + own > 0.0) & (costs > 0.0))
+    losing = ((slack + own > 0.0) & (costs > 0.0)).nonzero()[0]
     loss = sum_exactly(costs[losing] * np.maximum(slack[losing], 0.0))
-    return loss, float(np.sum(costs[losing] * np.minimum(own, slack + own)[losing]))
+    return loss, float((costs[losing] * np.minimum(own, slack + own)[losing]).sum())
 
 
 def find_best_bias(y: F64, costs: F64, f: F64, corners: F64 | None = None, slope: float = 0.0) -> float:
@@ -245,11 +245,11 @@ def find_best_bias(y: F64, costs: F64, f: F64, corners: F64 | None = None, slope
     the minimum are sorted.
     """
     corners = (y if corners is None else corners) - f
-    size = float(np.finfo(float).eps * len(y) * np.sum(costs))
-    low, width = float(corners.min()), float(np.ptp(corners)) / BINS
-    lowest = slope - float(np.sum(costs, where=y > 0))
+    size = 2.0 * UNIT * len(y) * float(costs.sum())
+    low = float(corners.min())
+    width, lowest = (float(corners.max()) - low) / BINS, slope - float(costs.sum(where=y > 0.0))
     bins, first, last, before = _find_near(corners, costs, low, width, lowest, 2 * size)
-    near = np.flatnonzero((bins >= first) & (bins <= last))
+    near = ((bins >= first) & (bins <= last)).nonzero()[0]
     return choose_corner(corners[near], costs[near], before, size)
 
 
@@ -258,10 +258,10 @@ def choose_corner(corners: F64, costs: F64, before: float, size: float) -> float
 
     before: the slope before the first corner; size: the error of sums of costs.
     """
-    order = np.argsort(corners, kind="stable")
-    slopes = before + np.cumsum(costs[order])  # the slope after each corner
-    first = min(int(np.searchsorted(slopes, -size)), len(order) - 1)
-    last = min(int(np.searchsorted(slopes, size, side="right")), len(order) - 1)
+    order = corners.argsort(kind="stable")
+    slopes = before + costs[order].cumsum()  # the slope after each corner
+    first = min(int(slopes.searchsorted(-size)), len(order) - 1)
+    last = min(int(slopes.searchsorted(size, side="right")), len(order) - 1)
     return float(corners[order[first]] + corners[order[last]]) / 2
 
 

@@ -21,7 +21,7 @@ from streamsvm.engines.row_states import TileStates
 from streamsvm.numeric.compilation import describe_arithmetic
 from streamsvm.numeric.rows import Rows
 from streamsvm.passes import Scan, Take, Walk
-from streamsvm.system import deadline
+from streamsvm.system import deadline, interrupts
 from streamsvm.system.interrupts import waiting
 
 Task = Callable[[], Partial]
@@ -33,6 +33,12 @@ def tree_levels(n: int) -> Iterator[Sequence[tuple[int, int]]]:
     while gap < n:
         yield [(at, at + gap) for at in range(0, n - gap, 2 * gap)]
         gap *= 2
+
+
+def _check_signals() -> bool:
+    """Raise KeyboardInterrupt between two tiles if a signal has arrived; otherwise return False."""
+    interrupts.check()
+    return False
 
 
 class SerialEngine:
@@ -52,7 +58,7 @@ class SerialEngine:
     def scan(self, scan: Scan) -> Any:
         """See Engine."""
         groups, parts = plan_groups(self.source), []
-        for group, task in zip(groups, self._list_tasks(groups, scan, lambda: False), strict=True):
+        for group, task in zip(groups, self._list_tasks(groups, scan, _check_signals), strict=True):
             parts.append(task())
             self.costs.report_rows(len(tasks.row_range(self.source, group)))
         for level in tree_levels(len(parts)):
@@ -104,8 +110,10 @@ class ThreadedEngine(SerialEngine):
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="streamsvm")
 
     def scan(self, scan: Scan) -> Any:
-        """See Engine."""
+        """See Engine. One group of rows in memory is read in this thread: waiting for another would take longer."""
         groups, stopped, graph = plan_groups(self.source), threading.Event(), dict[Any, Any]()
+        if len(groups) == 1 and not self.source.on_disk:
+            return super().scan(scan)
         combine = partial(tasks.combine_partials, combine=scan.combine)
         for k, task in enumerate(self._list_tasks(groups, scan, stopped.is_set)):
             graph["group", k] = (deadline.kept(task, stopped.is_set),)

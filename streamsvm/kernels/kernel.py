@@ -105,7 +105,9 @@ def compute_squares(X: Matrix, dtype: type[np.floating[Any]] | None = None) -> V
 
 def count_items(X: Matrix) -> int:
     """Return the largest number of stored items of a row; for dense rows, the number of features."""
-    return int(np.max(_count_row_items(X), initial=0))
+    if isinstance(X, CsrRows):
+        return int(np.diff(X.indptr).max(initial=0))
+    return X.shape[1] if len(X) else 0
 
 
 def _count_row_items(X: Matrix) -> I64:
@@ -296,7 +298,7 @@ def _sum_for_all(kernel: Kernel, X: Matrix, columns: Matrix, coefs: F64, magnitu
 
     Threads share the tiles of rows; one thread computes all sums of a row.
     """
-    F, sizes = np.zeros((X.shape[0], len(coefs))), np.max(np.abs(coefs), axis=0)
+    F, sizes = np.zeros((X.shape[0], len(coefs))), np.abs(coefs).max(axis=0)
 
     def add(rows: slice) -> None:
         for at in range(rows.start, rows.stop, TILE_ROWS):
@@ -347,6 +349,9 @@ def compute_variance(totals: Any) -> float:
 
 def share_rows(work: Callable[[slice], None], n_rows: int, size: int, threads: int) -> None:
     """Call work(part) for all rows, split into parts of whole tiles, on several threads. size: the rows of a tile."""
+    if 0 < n_rows <= size:
+        work(slice(0, n_rows))
+        return
     tiles = -(-n_rows // size)
     step = size * max(1, tiles // (PARTS_A_THREAD * threads))
     parts = [slice(at, min(at + step, n_rows)) for at in range(0, n_rows, step)]

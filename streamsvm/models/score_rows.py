@@ -94,6 +94,7 @@ def score_chunks(model: Model, source: RowSource, threads: int | None = None) ->
     table = None if classes is None else model.problem.code_labels(classes, model.classes)
 
     def score_tile(rows: Rows) -> Scored:
+        interrupts.check()
         truth = None
         if rows.target is not None or table is not None:
             truth = read_truth(rows, np.empty(0) if table is None else table).copy()
@@ -102,6 +103,10 @@ def score_chunks(model: Model, source: RowSource, threads: int | None = None) ->
     def score_chunk(index: int) -> Scored:
         return join_scored(map(score_tile, source.tiles(index)))
 
+    if source.n_chunks == 1 and not source.on_disk:  # starting a thread would take longer than scoring a few rows
+        with one_blas_thread():
+            yield score_chunk(0)
+        return
     yield from score_ahead(iter(range(source.n_chunks)), score_chunk, threads or default_threads())
 
 

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 from scipy.linalg import LinAlgError, cholesky
-from scipy.linalg.lapack import dgeqp3, dormqr, dtrtrs
+from scipy.linalg.lapack import dgeqp3, dormqr, dpotrf, dpotrs, dtrtrs
 
 from streamsvm.numeric.rows import F64
 
@@ -54,6 +54,14 @@ def factorise(M: F64) -> tuple[F64, F64 | None]:
         except (LinAlgError, ValueError):
             continue
     return M, None
+
+
+def solve_definite(matrix: F64, right: F64) -> F64 | None:
+    """Return the x with A x = right, or None if the Cholesky factorisation fails. matrix: the upper triangle of A."""
+    if not (np.isfinite(matrix).all() and np.isfinite(right).all()):
+        return None
+    factor, info = dpotrf(matrix, clean=0)
+    return dpotrs(factor, right)[0] if info == 0 else None
 
 
 BLOCK = 64  # number of columns that LAPACK processes at once

@@ -154,10 +154,10 @@ def sum_products(X: Matrix, row: I64, weight: F64, bias_feature: float) -> F64:
     d = X.shape[1]
     gram, last, total = GramSum(d), np.zeros((1, d)), np.zeros((d + 1, d + 1))
     gram.add(X, row, weight)
-    add_rows(last, X, row, np.zeros_like(row), weight)
+    add_rows(last, X, row, np.zeros(len(row), np.int64), weight)
     total[:d, :d] = gram.finish()
     total[:d, d] = bias_feature * last[0]
-    total[d, d] = bias_feature**2 * float(np.sum(weight))
+    total[d, d] = bias_feature**2 * float(weight.sum())
     return total
 
 

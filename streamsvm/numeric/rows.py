@@ -194,9 +194,8 @@ def join_rows(parts: Sequence[Rows], start: int = -1) -> Rows:
 def split(X: Matrix) -> Split:
     """Return X as compiled code takes it; read-only arrays are copied, since code would be compiled again for them."""
     if isinstance(X, CsrRows):
-        data, indices = np.require(X.data, requirements="W"), np.require(X.indices, requirements="W")
-        return Split(data, indices, np.require(X.indptr, requirements="W"))
-    return Split(np.require(X, requirements="W"), NO_INDICES, NO_INDPTR)
+        return Split(make_writable(X.data), make_writable(X.indices), make_writable(X.indptr))
+    return Split(make_writable(X), NO_INDICES, NO_INDPTR)
 
 
 @register_jitable
@@ -550,7 +549,7 @@ def add_rows_of(values: F32, indices: I32, indptr: I64, row: I64, bucket: I64, c
 
 def add_rows(total: F64, X: Matrix, row: I64, bucket: I64, coef: F64) -> None:
     """Add coef_e x_{row_e} to total[bucket_e] for each e, in order. total is (k, at least d) float64."""
-    add_rows_of(*split(X), row, bucket, np.require(coef, requirements="W"), total)
+    add_rows_of(*split(X), row, bucket, make_writable(coef), total)
 
 
 @register_jitable

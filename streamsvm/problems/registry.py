@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -74,10 +75,13 @@ MULTI_LABEL = "multi-label"  # the task for rows that have sets of labels
 MULTI_CLASS = {"ovr": "classify", "crammer_singer": "crammer-singer"}  # tasks by their names in scikit-learn
 
 
+_resolve = cache(resolve_name)
+
+
 def find_problem(name: str) -> Problem:
     """Return the problem with this name. Raises InputError if there is none."""
     module = find_entry(name).module
-    problem: Problem = resolve_name(f"streamsvm.problems.{module}:{name.upper().replace('-', '_')}")
+    problem: Problem = _resolve(f"streamsvm.problems.{module}:{name.upper().replace('-', '_')}")
     return problem
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -95,10 +96,11 @@ class SolverRecord:
         """Return the solver, ready for the rows of a source; raise InputError if it cannot train on them."""
         from streamsvm.solvers.solver import Budget
 
-        solver: Solver = resolve_name(self.solver)(source, options, own, Budget.of(options, self.process_bytes))
+        solver: Solver = _resolve(self.solver)(source, options, own, Budget.of(options, self.process_bytes))
         return solver
 
 
+_resolve = cache(resolve_name)  # looked up again for each of many problems
 DECOMPOSITION = SolverRecord(
     name="smo",
     losses=("hinge", "kinked", "one-class", "two-sums"),

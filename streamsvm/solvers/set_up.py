@@ -25,7 +25,7 @@ from streamsvm.solvers.many.classes import make_one_against_one, make_one_agains
 from streamsvm.solvers.many.transformed import OnTransformedRows
 from streamsvm.solvers.options import read_options
 from streamsvm.solvers.registry import AUTO, SOLVERS, SolverRecord, can_solve, find_solver
-from streamsvm.solvers.solver import Solver, TakeRows, share_memory
+from streamsvm.solvers.solver import Budget, Solver, TakeRows, share_memory
 from streamsvm.system import deadline
 from streamsvm.system.errors import InputError
 
@@ -173,7 +173,8 @@ def _set_up(source: RowSource, options: TrainOptions, keep_dual: bool, n_fits: i
     if record is not chosen:
         options = replace(options, resident_rows=None)
     own, options = read_options(record.options, options.options, record.name), replace(options, solver=record.name)
-    options = replace(options, C=float(options.C))  # Compiled functions accept no int beyond 64 bits.
+    C, memory_bytes = float(options.C), Budget.of(options).total_bytes  # compiled functions take no int over 64 bits
+    options = replace(options, C=C, memory_bytes=memory_bytes)
     check_costs(source, options)
     way = choose_multi_class(record, options)
     _refuse_unfit(record, options)

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 
 import psutil
@@ -28,7 +28,13 @@ GIVEN_BACK_BYTES = 4 << 20
 
 def resident_bytes() -> int:
     """Return the current resident memory of this process."""
-    return int(psutil.Process().memory_info().rss)
+    return int(_find_process(os.getpid()).memory_info().rss)
+
+
+@lru_cache(maxsize=1)
+def _find_process(pid: int) -> psutil.Process:
+    """Return the process with this number. Finding it takes longer than reading its memory."""
+    return psutil.Process(pid)
 
 
 def peak_bytes() -> int:
@@ -70,13 +76,18 @@ def give_back_freed_arrays() -> None:
 
 def default_budget_bytes() -> int:
     """Return half of the memory of the machine, or of this process's control group if that has less."""
-    limits = [psutil.virtual_memory().total]
+    limits = [_machine_bytes()]
     for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
         try:
             limits.append(int(Path(path).read_text()))
         except (OSError, ValueError):
             continue  # there is no such control group, or it has no limit ("max")
-    return int(min(limits)) // 2
+    return min(limits) // 2
+
+
+@cache
+def _machine_bytes() -> int:
+    return int(psutil.virtual_memory().total)
 
 
 _MOST_THREADS: ContextVar[int | None] = ContextVar("most_threads", default=None)

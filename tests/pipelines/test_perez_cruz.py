@@ -152,7 +152,7 @@ def test_selection_never_stands_still(rule: str, script: ModuleType) -> None:
     gaussians = script.draw_gaussians(400)
     y, n = np.where(gaussians.y == 1, 1.0, -1.0), gaussians.n_rows
     active = ActiveSet(gaussians.X, y, np.full(n, 100.0), np.zeros(n), np.zeros(n), np.arange(n))
-    rounds = Rounds(Kernel("rbf", gamma=0.5), "smo", rule, 40, 1, np.random.default_rng(0))
+    rounds = Rounds(Kernel("rbf", gamma=0.5), "smo", rule, 40, 1, 0)
     for tol in (1.0, 0.5, 0.2, 0.1, 0.01):
         improve(active, rounds, ColumnCache.of_size(n, 4 * n * n), tol, 1000)
         assert find_conditions(active.y, active.costs, active.alpha, active.f).violation <= tol

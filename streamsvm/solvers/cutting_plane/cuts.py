@@ -152,7 +152,7 @@ def raise_bound(state: S, value: float, rounding: float, **others: Any) -> S:
 
 def most_cuts(width: int) -> int:
     """Return the number of cuts that are kept at once: as many as fit into 128 MiB, but at least 64 and at most 500."""
-    return int(np.clip((128 << 20) // (8 * width), 64, 500))
+    return min(max((128 << 20) // (8 * width), 64), 500)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -339,7 +339,7 @@ def choose_points(bases: F64) -> F64:
 
 
 def _count_longer(n_values: int) -> int:
-    return int(np.clip(MOST_VALUES // n_values, 1, len(LONGER)))
+    return min(max(MOST_VALUES // n_values, 1), len(LONGER))
 
 
 def exact_bytes(width: int) -> int:

@@ -273,7 +273,7 @@ class CuttingPlane(CutSettings):
 
     def cut_points(self, width: int) -> int:
         """Return the number of cuts that a pass computes: as many as fit into 16 MiB, but at least 4 and at most 16."""
-        return int(np.clip((16 << 20) // (8 * width) - 1, 4, 16)) if self.accelerated else 1
+        return min(max((16 << 20) // (8 * width) - 1, 4), 16) if self.accelerated else 1
 
     def driver_bytes(self, width: int) -> int:
         """Return the bytes that the driver needs for the cuts and a few vectors."""

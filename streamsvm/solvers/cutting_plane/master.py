@@ -45,6 +45,7 @@ from streamsvm.solvers.cutting_plane.cuts import CutState, RowSums, S, add_cuts,
 STEPS_PER_CUT = 10  # the maximum; from z = 0, cuts of real data took at most about 3 steps per cut
 EPS = float(np.finfo(np.float64).eps)
 TINY = float(np.finfo(np.float64).tiny)
+SHIFTS = (4 * EPS * 10.0 ** np.arange(0, 18, 2)).tolist()  # tried in turn on the diagonal of a singular matrix
 REFINEMENT_STEPS_PER_CUT = 4
 PATIENCE = 30  # Rounding is the limit after this many successive steps that left the gap above PROGRESS of its value.
 PROGRESS = 0.9
@@ -179,7 +180,7 @@ def _solve_semidefinite(matrix: F64, right: F64, size: F64) -> F64:
     face. Otherwise the shift changes the gap by no more than rounding, since z <= 1. The shift grows until a factor
     exists.
     """
-    for shift in 4 * EPS * 10.0 ** np.arange(0, 18, 2):
+    for shift in SHIFTS:
         shifted = matrix.copy()
         shifted.flat[:: len(right) + 1] += shift * size + TINY
         factor, failed_at = dpotrf(shifted, lower=1)

@@ -25,13 +25,13 @@ then on, rows exactly at the width count as within it, so that Newton's matrix k
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
-from scipy.linalg.lapack import dposv
 
+from streamsvm.numeric.equations import solve_definite
 from streamsvm.numeric.gram import sum_products
 from streamsvm.numeric.labels import read_labels
 from streamsvm.numeric.rows import F64, I64, Rows, add_rows, score_rows
@@ -92,10 +92,10 @@ class HingeRows:
 
     def combine(self, shares: F64) -> F64:
         """Return sum_i C_i a_i y_i x_i, (width,)."""
-        used = np.flatnonzero((shares != 0.0) & (self.costs != 0.0))
+        used = ((shares != 0.0) & (self.costs != 0.0)).nonzero()[0]
         coef, total = (self.costs * shares * self.y)[used], np.zeros((1, self.rows.X.shape[1] + 1))
-        add_rows(total, self.rows.X, used, np.zeros_like(used), coef)
-        total[0, -1] = self.bias_feature * float(np.sum(coef))
+        add_rows(total, self.rows.X, used, np.zeros(len(used), np.int64), coef)
+        total[0, -1] = self.bias_feature * float(coef.sum())
         combined: F64 = total[0]
         return combined
 
@@ -159,8 +159,8 @@ def minimise(
     """
     w, quadratic = start, _Quadratic(linear, pull)
     margins, costs = data.find_margins(start), data.costs
-    best, idle = Optimum(start, float("inf"), np.zeros(len(costs)), float("-inf")), 0
-    on_edge, widest = False, float("inf")
+    best_w, lowest, best_shares, highest = start, float("inf"), np.zeros(len(costs)), float("-inf")
+    idle, on_edge, widest = 0, False, float("inf")
     if np.any(start):
         smoothing = _choose_width(data, quadratic, 1.0 - margins, smoothing)
     for _ in range(MOST_STEPS):
@@ -169,23 +169,25 @@ def minimise(
         shares, v, bound = _find_dual(data, quadratic, slack, smoothing)
         product = quadratic.multiply(w)
         objective = float(w @ product / 2 - quadratic.slope @ w + quadratic.value + costs @ np.maximum(slack, 0.0))
-        idle = 0 if objective < best.objective or bound > best.lower_bound else idle + 1
-        best = replace(best, w=w, objective=objective) if objective < best.objective else best
-        best = replace(best, shares=shares, lower_bound=bound) if bound > best.lower_bound else best
-        if best.objective - best.lower_bound <= tol * abs(best.objective) or idle == MOST_IDLE_STEPS:
+        idle = 0 if objective < lowest or bound > highest else idle + 1
+        if objective < lowest:
+            best_w, lowest = w, objective
+        if bound > highest:
+            best_shares, highest = shares, bound
+        if lowest - highest <= tol * abs(lowest) or idle == MOST_IDLE_STEPS:
             break
         added = float(costs @ (np.maximum(slack, 0.0) - shares * slack))
         if objective - bound <= 2.0 * added:
             smoothing = widest = smoothing * NARROWER
             continue
-        near = np.flatnonzero(np.abs(slack) <= smoothing if on_edge else np.abs(slack) < smoothing)
+        near = (np.abs(slack) <= smoothing if on_edge else np.abs(slack) < smoothing).nonzero()[0]
         matrix = data.add_products(quadratic.Q, near, costs[near] / (2.0 * smoothing))
-        _, step, failed = dposv(matrix, v - product)
-        if failed or not np.isfinite(step).all():  # rounding has made the matrix singular, or overflowed
+        step = solve_definite(matrix, v - product)
+        if step is None:  # rounding has made the matrix singular, or overflowed
             break
         along = data.find_margins(step)
         first, second = float((product - quadratic.slope) @ step), float(step @ quadratic.multiply(step))
-        length = _search_line(first, second, slack, along, costs, smoothing)
+        length = _search_line(first, second, slack, along, costs, shares, smoothing)
         if length == 0.0 and not len(near) and not on_edge:
             on_edge = True
             continue
@@ -197,14 +199,19 @@ def minimise(
         w = w + length * step
         margins = margins + length * along
         smoothing = min(widest, smoothing / NARROWER) if length < SHORT else smoothing
-    return best
+    return Optimum(best_w, lowest, best_shares, highest)
 
 
 def _find_dual(data: HingeRows, quadratic: _Quadratic, slack: F64, smoothing: float) -> tuple[F64, F64, float]:
     """Return the shares a_i of a smoothing, their v, and the lower bound D(a)."""
-    shares = np.clip(0.5 + slack / (2.0 * smoothing), 0.0, 1.0)
+    shares = _find_shares(slack, smoothing)
     v = quadratic.slope + data.combine(shares)
     return shares, v, float(quadratic.value + data.costs @ shares - v @ quadratic.solve(v) / 2)
+
+
+def _find_shares(slack: F64, smoothing: float) -> F64:
+    """Return the shares a_i of the slacks 1 - m_i, (n,)."""
+    return np.minimum(np.maximum(0.5 + slack / (2.0 * smoothing), 0.0), 1.0)
 
 
 def _choose_width(data: HingeRows, quadratic: _Quadratic, slack: F64, widest: float) -> float:
@@ -214,24 +221,21 @@ def _choose_width(data: HingeRows, quadratic: _Quadratic, slack: F64, widest: fl
     return float(widths[int(np.argmax(bounds))])
 
 
-def _search_line(first: float, second: float, slack: F64, along: F64, costs: F64, smoothing: float) -> float:
+def _search_line(
+    first: float, second: float, slack: F64, along: F64, costs: F64, shares: F64, smoothing: float
+) -> float:
     """Return the step length, at most 1, at which the derivative is nearly 0; return 0 if the step does not descend.
 
     first, second: the derivative of the quadratic part at the start, and its change along the whole step. slack (n,):
-    the values 1 - m_i at the start. along (n,): the change of the margins along the step. costs (n,): C_i. smoothing:
-    the width.
+    the values 1 - m_i at the start. along (n,): the change of the margins along the step. costs (n,): C_i. shares (n,):
+    the shares a_i at the start. smoothing: the width.
     """
-
-    def differentiate(t: float) -> float:
-        shares = np.minimum(np.maximum(0.5 + (slack - t * along) / (2.0 * smoothing), 0.0), 1.0)
-        return float(first + t * second - (costs * shares) @ along)
-
-    at_start = differentiate(0.0)
+    at_start = float(first - (costs * shares) @ along)
     if not at_start < 0.0:
         return 0.0
     low, high, t = 0.0, 1.0, 1.0
     for _ in range(LINE_STEPS):
-        derivative = differentiate(t)
+        derivative = float(first + t * second - (costs * _find_shares(slack - t * along, smoothing)) @ along)
         if abs(derivative) <= FLAT * -at_start:
             return t
         if derivative < 0.0:

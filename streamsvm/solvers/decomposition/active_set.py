@@ -13,7 +13,9 @@ other kernels a cache of bounded size holds kernel columns of active rows.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -63,6 +65,7 @@ class ColumnCache:
     @classmethod
     def of_all(cls, K: Values) -> ColumnCache:
         """Return a cache that holds the columns of all rows."""
+        require_finite(K)
         return cls(K, np.arange(len(K)), np.arange(len(K)))
 
     def assign(self, rows: I64) -> I64:
@@ -73,6 +76,12 @@ class ColumnCache:
         self.slot[evicted[evicted >= 0]] = -1
         self.owner[slots], self.slot[rows] = rows, slots
         return slots
+
+
+def require_finite(values: Values) -> None:
+    """Raise InputError if kernel values, or sums of them, have overflowed."""
+    if not (math.isfinite(values.max()) and math.isfinite(values.min())):
+        raise InputError("kernel values are beyond the range of floating-point numbers: scale the features to about 1")
 
 
 def form_kernel(kernel: Kernel, X: Matrix, cache: ColumnCache, chosen: I64, threads: int) -> Values:
@@ -136,13 +145,14 @@ class ActiveSet:
 
     def settle(self) -> Conditions:
         """Assign each row to a side (see `choose_sides`); return the optimality conditions."""
-        self.y = self.hinges.choose_sides()
+        if self.tube is not None:
+            self.y = self.hinges.choose_sides()
         return self.hinges.find_conditions()
 
 
 @dataclass
 class Rounds:
-    """The settings of the rounds that improve an active set, the random generator, and the last working set.
+    """The settings of the rounds that improve an active set, and the last working set.
 
     inner: a name in INNER_SOLVERS. rule: one of working_set.RULES. size: the number of rows of a working set.
     damping: a factor of at least 1 by which kernel values are multiplied, as if each active row represented that many
@@ -157,12 +167,17 @@ class Rounds:
     rule: str
     size: int
     threads: int
-    rng: np.random.Generator
+    seed: int | tuple[int, ...]
     damping: float = 1.0
     gap: float | None = None
     previous: I64 = field(default_factory=lambda: np.empty(0, np.int64))
     most_pairs: int = NO_LIMIT
     pairs: int = 0
+
+    @cached_property
+    def rng(self) -> np.random.Generator:
+        """The random generator of the rules that draw."""
+        return np.random.default_rng(self.seed)
 
 
 def improve(active: ActiveSet, rounds: Rounds, cache: ColumnCache, tol: float, limit: int) -> bool:
@@ -201,31 +216,28 @@ def _improve_working_set(
     If D falls, because kernel values are too imprecise, the old multipliers are restored.
     """
     y, alpha, f, costs = (each[chosen] for each in (active.y, active.alpha, active.f, active.costs))
-    corners = None if active.has_labels else active.hinges.corners[chosen]
-    problem = WorkingSet(
-        _form_kernel(active, rounds, cache, chosen), y, alpha, f, costs, corners, active.hinges.by_side
-    )
-    extremes = np.array([np.max(problem.K), np.min(problem.K), np.max(problem.f), np.min(problem.f)], np.float64)
-    if not np.all(np.isfinite(extremes)):
-        raise InputError("kernel values are beyond the range of floating-point numbers: scale the features to about 1")
+    hinges, K = active.hinges, _form_kernel(active, rounds, cache, chosen)
+    problem = WorkingSet(K, y, alpha, f, costs, None if active.has_labels else hinges.corners[chosen], hinges.by_side)
+    require_finite(f)
     asked = max(tol / 2, INNER_TOL_SHARE * problem.violation())
-    alpha = _solve_working_set(active, rounds, problem, asked)
-    changed = np.flatnonzero(alpha != problem.alpha)
-    coef = (alpha - problem.alpha)[changed] * problem.y[changed]
+    alpha = _solve_working_set(hinges, rounds, problem, asked)
+    change = alpha - problem.alpha
+    changed = change.nonzero()[0]
+    coef = (change * y)[changed]
     f_before = active.f.copy()
     active.alpha[chosen] = alpha
     _update_sums(active, rounds, cache, chosen[changed], rounds.damping * coef)
-    gain = _sum_gains(problem, alpha) - float(coef @ (problem.f + active.f[chosen])[changed]) / 2
+    gain = _sum_gains(problem, change) - float(coef @ (problem.f + active.f[chosen])[changed]) / 2
     if not gain >= 0.0:
         active.alpha[chosen], active.f[:] = problem.alpha, f_before
         return 0.0, False
-    after = replace(problem, alpha=alpha, f=active.f[chosen])
+    after = WorkingSet(K, y, alpha, active.f[chosen], costs, problem.corners, problem.by_side)
     return gain, after.violation() <= UNSOLVED_VIOLATION * asked
 
 
-def _solve_working_set(active: ActiveSet, rounds: Rounds, problem: WorkingSet, tol: float) -> F64:
+def _solve_working_set(hinges: AnyRows, rounds: Rounds, problem: WorkingSet, tol: float) -> F64:
     """Return the solved multipliers of a working set. In nu-SVR, their sum rises by at most `room` (hinges.py)."""
-    alpha, hinges = _run_inner(rounds, problem, tol), active.hinges
+    alpha = _run_inner(rounds, problem, tol)
     if not isinstance(hinges, NuTubeRows) or problem.by_side:
         return alpha
     cut = cut_step(problem.alpha, alpha, hinges.room)
@@ -242,22 +254,23 @@ def _run_inner(rounds: Rounds, problem: WorkingSet, tol: float) -> F64:
     return alpha
 
 
-def _sum_gains(problem: WorkingSet, alpha: F64) -> float:
-    """Return the change of sum_i a_i y_i c_i.
+def _sum_gains(problem: WorkingSet, change: F64) -> float:
+    """Return the change of sum_i a_i y_i c_i, given the change of a_i, (q,).
 
     The mean is subtracted from the corners c_i. This does not affect the change, since sum_i y_i a_i is constant.
     """
-    change = alpha - problem.alpha
     if problem.corners is None:
-        return float(np.sum(change))
+        return float(change.sum())
     return float((change * problem.y) @ (problem.corners - np.mean(problem.corners)))
 
 
 def _form_kernel(active: ActiveSet, rounds: Rounds, cache: ColumnCache, chosen: I64) -> Values:
     """Return K_WW of the chosen rows, times the damping. The damping is 1 if all rows are active."""
-    if rounds.damping == 1.0 and len(chosen) == len(cache.slot) and np.all(cache.slot == chosen):
+    if rounds.damping == 1.0 and len(chosen) == len(cache.slot) and (cache.slot == chosen).all():
         return cache.columns  # never scaled in place, since the damping is 1
-    return scale(form_kernel(rounds.kernel, active.X, cache, chosen, rounds.threads), rounds.damping)
+    K = scale(form_kernel(rounds.kernel, active.X, cache, chosen, rounds.threads), rounds.damping)
+    require_finite(K)
+    return K
 
 
 def _improve_by_platt(active: ActiveSet, rounds: Rounds, cache: ColumnCache, tol: float) -> bool:
@@ -289,7 +302,7 @@ def fill(active: ActiveSet, rounds: Rounds, cache: ColumnCache) -> None:
 def _update_sums(active: ActiveSet, rounds: Rounds, cache: ColumnCache, changed: I64, coef: F64) -> None:
     """Add sum_c coef_c k(x_i, x_c) over the changed rows c to f_i, using cached kernel columns."""
     sizes = np.abs(coef)
-    active.moved += float(np.sum(sizes))
+    active.moved += float(sizes.sum())
     active.additions += len(sizes)
     slots = cache.slot[changed]
     is_cached = slots >= 0
@@ -305,4 +318,4 @@ def _update_sums(active: ActiveSet, rounds: Rounds, cache: ColumnCache, changed:
         is_cached = cache.slot[changed] >= 0
         slots = cache.slot[changed[is_cached]]
         add_chosen_columns(cache.columns, slots, sizes[is_cached], active.terms, rounds.threads)
-        active.terms += active.largest * float(np.sum(sizes[~is_cached]))
+        active.terms += active.largest * float(sizes[~is_cached].sum())

@@ -57,7 +57,15 @@ import numpy as np
 from scipy.linalg import lstsq, qr
 from scipy.linalg.lapack import dpstrf
 
-from streamsvm.certificates.kernel import Certificate, FixedSum, certify, certify_nu_tube, certify_sums, choose_stretch
+from streamsvm.certificates.kernel import (
+    Certificate,
+    FixedSum,
+    Proof,
+    certify,
+    certify_nu_tube,
+    certify_sums,
+    choose_stretch,
+)
 from streamsvm.kernels import kernel as kernels
 from streamsvm.kernels import precomputed
 from streamsvm.kernels.kernel import Kernel
@@ -330,11 +338,12 @@ def _power(products: Pair, gamma: float, coef0: float, degree: int) -> Pair:
 
 def solve_all(
     active: ActiveSet, rounds: Rounds, cache: ColumnCache, share: float, gap: float, largest: float = np.inf
-) -> tuple[F64, bool]:
+) -> tuple[F64, bool, Proof | None]:
     """Improve alpha until the relative gap is proved to be at most `gap`, with f recomputed in float64.
 
     share: each improvement ends when the violation has fallen to this share. largest: the greatest k_ii.
-    Return a bound of the errors of f, (n,), and whether more precise kernel values would help.
+    Return a bound of the errors of f, (n,), whether more precise kernel values would help, and the proof, which is None
+    if f is not finite.
     """
     fill(active, rounds, cache)
     for _ in range(MOST_REFINEMENTS):
@@ -345,15 +354,15 @@ def solve_all(
         expected = active.f.copy()
         errors = form_exact_sums(active, rounds.kernel, rounds.threads)
         if not np.all(np.isfinite(active.f)):
-            return errors, True
+            return errors, True, None
         left = active.settle().violation
         noisy = bool(np.max(np.abs(active.f - expected)) > NOISE_SHARE * left)
         proof = active.hinges.prove(errors, largest, gap, rounds.kernel.is_definite)
         if proof.is_within(gap) or np.array_equal(active.alpha, before):
-            return errors, noisy and not proof.is_within(gap)
+            return errors, noisy and not proof.is_within(gap), proof
         if not solved or (noisy and kernels.type_of(active.X) == np.float32):
             break
-    return errors, noisy
+    return errors, noisy, proof
 
 
 def suits_factor(active: ActiveSet, kernel: Kernel) -> bool:

@@ -72,7 +72,7 @@ class Tube(NamedTuple):
     width: float
 
 
-@dataclass(frozen=True)
+@dataclass  # not frozen: rounds on few rows would spend a tenth of their time on making frozen ones
 class _Rows:
     """The rows of a problem.
 

@@ -262,11 +262,12 @@ def run_pairs(problem: WorkingSet, tol: float, max_steps: int) -> tuple[F64, int
     """
     least, greatest = problem.bounds()
     moved = problem.y * problem.alpha
-    bits = _find_scale(problem.K)
-    K = problem.K if bits == 0 else np.ldexp(problem.K, -bits)
-    moved, least, greatest = (np.ldexp(bound, bits) for bound in (moved, least, greatest))
-    errors, diagonal = problem.errors, np.diagonal(K).astype(np.float32)
-    tol = max(tol, EPS * float(np.max(np.abs(errors))))
+    K, bits = problem.K, _find_scale(problem.K.diagonal())
+    if bits:
+        K = np.ldexp(K, -bits)
+        moved, least, greatest = (np.ldexp(bound, bits) for bound in (moved, least, greatest))
+    errors, diagonal = problem.errors, K.diagonal().astype(np.float32)
+    tol = max(tol, EPS * float(np.abs(errors).max()))
     side = np.where(problem.y < 0, 1, 0) if problem.by_side else np.zeros(len(moved), np.int64)
     steps = _run(_Pairs(K, diagonal, errors, least, greatest, side), moved, tol, max_steps)
     return np.minimum(np.abs(np.ldexp(moved, -bits)), problem.costs), steps
@@ -287,9 +288,9 @@ def run_few_pairs(problem: WorkingSet, tol: float, most: int) -> tuple[F64, int]
     return run_pairs(problem, tol, min(most, brief))
 
 
-def _find_scale(K: F32 | F64) -> int:
+def _find_scale(diagonal: F32 | F64) -> int:
     """Return the power of two by which to divide K and multiply the multipliers; f = K s stays the same."""
-    size = float(np.max(np.abs(np.diagonal(K)), initial=0.0))
+    size = float(np.abs(diagonal).max(initial=0.0))
     bits = math.frexp(size)[1] if 0.0 < size < math.inf else 0
     return bits if abs(bits) > ORDINARY_BITS else 0
 

@@ -202,7 +202,8 @@ def _choose_parameters(
         options = replace(options, resident_rows=source.n_rows)  # Platt's loops need all rows in memory
     held = _count_held_bytes(not problem.has_classes)
     active = choose_active(source, options, own.cache_bytes, budget, held, entry_bytes)
-    working_rows = int(np.clip(active["resident_rows"] // WORKING_SHARE, *WORKING_ROWS[inner]))
+    least, most = WORKING_ROWS[inner]
+    working_rows = min(max(active["resident_rows"] // WORKING_SHARE, least), most)
     if not problem.has_classes:  # nu-SVR starts with a tube of 0
         tube = problem.tell_loss(source, options).get("tube", 0.0)
         active |= {"tube": tube, "numbers": read_numbers(source)}

@@ -54,6 +54,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from operator import add
 from typing import Any
 
@@ -151,8 +152,7 @@ class Draw:
     """
 
     def __init__(self, settings: Decomposition, state: State) -> None:
-        self.state, self.n_rows = state, len(state.alpha)
-        self.rng = np.random.default_rng((settings.seed, state.passes))
+        self.state, self.n_rows, self.seed = state, len(state.alpha), settings.seed
         self.size = settings.count_active(state.is_precise or is_escalated(state, self.n_rows))
         self.was_active: Flags = np.zeros(self.n_rows, np.bool_)
         self.candidates: Flags = np.ones(self.n_rows, np.bool_)
@@ -169,6 +169,11 @@ class Draw:
             too_high, too_low = self.conditions.find_violators(self.tol)
             self.n_violators = int(np.count_nonzero((too_high | too_low) & ~self.conditions.free))
             self.candidates = too_high | too_low | self.conditions.free
+
+    @cached_property
+    def rng(self) -> np.random.Generator:
+        """The random generator of this step."""
+        return np.random.default_rng((self.seed, self.state.passes))
 
     def first(self) -> I64:
         """Return the rows of the first turn, ascending: random rows in the first step, later candidates."""
@@ -345,7 +350,7 @@ def _make_rounds(
     If the run `is_escalated`, the inner solver and the selection rule differ from those of `settings`. gap: see Rounds.
     pairs: the number of pair steps of SMO made so far.
     """
-    size, rng = min(settings.working_rows, len(active.rows)), np.random.default_rng((settings.seed, state.passes, 1))
+    size, seed = min(settings.working_rows, len(active.rows)), (settings.seed, state.passes, 1)
     inner, rule = settings.inner, settings.selection
     if is_escalated(state, len(state.alpha)):
         inner, rule = "irwls" if state.passes % 2 and size <= ESCALATION_ROWS else "smo", "second-order"
@@ -353,7 +358,7 @@ def _make_rounds(
     if rule == "platt" and kernels.type_of(active.X) != np.float32:  # Platt's loops are compiled for float32 rows only
         rule = "second-order"
     most = max(0, settings.max_pairs - pairs)
-    return Rounds(settings.kernel, inner, rule, size, settings.threads, rng, damping, gap, most_pairs=most)
+    return Rounds(settings.kernel, inner, rule, size, settings.threads, seed, damping, gap, most_pairs=most)
 
 
 def _solve_all(settings: Decomposition, state: State, active: ActiveSet) -> State:
@@ -362,7 +367,7 @@ def _solve_all(settings: Decomposition, state: State, active: ActiveSet) -> Stat
     after = _add_facts(settings, state, active.y, active.costs, active.tube, longest)
     gap = FLOAT32_GAP_SHARE * settings.tol
     is_turn = state.passes > 0 and state.passes % INTERIOR_POINT_TURN == 0
-    ascends, noisy = True, False
+    ascends, noisy, proof = True, False, None
     if is_turn and all_active.suits_factor(active, settings.kernel):
         errors = all_active.solve_by_interior_point(active, settings.kernel, settings.threads, gap)
         ascends = False
@@ -374,10 +379,11 @@ def _solve_all(settings: Decomposition, state: State, active: ActiveSet) -> Stat
         else:
             cache = ColumnCache.of_size(len(active.rows), settings.cache_bytes, kernels.type_of(active.X))
         largest, share = settings.kernel.bound_values(longest), SMALL_TOL_SHARE if small else ALL_ACTIVE_TOL_SHARE
-        errors, noisy = all_active.solve_all(active, rounds, cache, share=share, gap=settings.tol, largest=largest)
+        errors, noisy, proof = all_active.solve_all(active, rounds, cache, share, settings.tol, largest)
         after = replace(after, pairs=state.pairs + rounds.pairs)
     moved = replace(after, y=active.y, alpha=active.alpha, f=active.f, errors=errors)
-    return decomposition.update_state(settings, after, moved, noisy, ascends)
+    known = proof if active.totals is None else None  # the fixed sums of the state are not those of the active set
+    return decomposition.update_state(settings, after, moved, noisy, ascends, known)
 
 
 def _add_facts(settings: Decomposition, state: State, y: F64, costs: F64, tube: Tube | None, longest: float) -> State:

@@ -242,16 +242,22 @@ S = TypeVar("S", bound=ProvedState)
 
 
 def move(
-    settings: ActiveRowSettings, state: S, moved: S, noisy: bool, keeps_dual: bool = True, ascends: bool = True
+    settings: ActiveRowSettings,
+    state: S,
+    moved: S,
+    noisy: bool,
+    keeps_dual: bool = True,
+    ascends: bool = True,
+    proof: Proof | None = None,
 ) -> tuple[S, Proof]:
     """Return the state after a step, and its proof. The state keeps the old multipliers if the new ones prove no more.
 
     moved: the state with the new multipliers and their sums. noisy: whether more precise kernel values would help.
     keeps_dual: whether D is compared with the greatest D of earlier steps. ascends: whether the next step continues
     from the new multipliers. If so, a larger P is accepted if D rises; otherwise it is accepted only if the gap is
-    halved.
+    halved. proof: the proof of `moved`, if it is known.
     """
-    proof, tried_bound = moved.prove(settings), 0.0
+    proof, tried_bound = proof or moved.prove(settings), 0.0
     bound = max(state.lower_bound, proof.dual - proof.dual_error) if settings.is_definite else math.nan
     dual_falls = not ascends or proof.dual - proof.rounding_bound < state.dual - state.rounding_bound
     closes_gap = proof.objective - proof.dual + proof.rounding_bound < state.least_gap / 2
@@ -336,9 +342,7 @@ class State(ProvedState):
         return make_hinges(self.y, self.costs, self.alpha, self.f, self.tube, totals)
 
     def prove(self, settings: Decomposition) -> Proof:
-        """Return the proof of P and D; raise InputError if numbers exceed the range of float64."""
-        sizes = {"the costs": self.costs, "the multipliers": self.alpha, "the sums f": self.f}
-        require_ranges(sizes | {"their errors": self.errors, "the targets": self.targets})
+        """Return the proof of P and D."""
         largest = settings.kernel.bound_values(self.longest)
         return self.hinges.prove(self.errors, largest, settings.tol, settings.is_definite)
 
@@ -349,21 +353,27 @@ def start_state(n_rows: int, is_definite: bool = True) -> State:
     return State(alpha, f, costs, y, errors, lower_bound=0.0 if is_definite else math.nan)
 
 
-def update_state(settings: Decomposition, state: State, moved: State, noisy: bool, ascends: bool = True) -> State:
-    """Return `moved`, or `state` if `moved` proves no more; see `move`."""
+def update_state(
+    settings: Decomposition, state: State, moved: State, noisy: bool, ascends: bool = True, proof: Proof | None = None
+) -> State:
+    """Return `moved`, or `state` if `moved` proves no more; see `move`.
+
+    Raises InputError if numbers exceed the range of float64.
+    """
+    sizes = {"the costs": moved.costs, "the multipliers": moved.alpha, "the sums f": moved.f}
+    require_ranges(sizes | {"their errors": moved.errors, "the targets": moved.targets})
     # With fixed sums, P and D change places. If the kernel is also indefinite, an earlier D may be too high.
     keeps_dual = settings.is_definite or not isinstance(moved.hinges, SummedRows)
-    after, proof = move(settings, state, moved, noisy, keeps_dual, ascends)
+    after, proof = move(settings, state, moved, noisy, keeps_dual, ascends, proof)
     return replace(after, y=after.hinges.choose_sides(), bias=proof.bias, stretch=proof.stretch)
 
 
 def require_ranges(sizes: Mapping[str, F64]) -> None:
     """Raise InputError if, for any of these arrays, the square of the sum of magnitudes may exceed float64."""
-    for what, values in sizes.items():
-        with np.errstate(over="ignore", invalid="ignore"):
-            size = float(np.sum(np.abs(values)))
-        if not size < LARGEST_SUM:
-            raise InputError(OUT_OF_RANGE.format(what=what))
+    with np.errstate(over="ignore", invalid="ignore"):
+        for what, values in sizes.items():
+            if not np.abs(values).sum() < LARGEST_SUM:
+                raise InputError(OUT_OF_RANGE.format(what=what))
 
 
 def read_hinges(

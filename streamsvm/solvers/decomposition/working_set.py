@@ -41,7 +41,7 @@ LEAST_WEIGHT = float(np.finfo(np.float64).tiny) ** 0.5  # the least weight of a 
 PREVIOUS_SET_DIVISOR = 2  # at most half of a working set comes from the working set before it
 
 
-@dataclass(frozen=True)
+@dataclass  # not frozen: rounds on few rows would spend a tenth of their time on making frozen ones
 class Conditions:
     """The optimality conditions of n rows.
 
@@ -94,15 +94,20 @@ class Conditions:
 def find_conditions(y: F64, costs: F64, alpha: F64, f: F64, corners: F64 | None = None) -> Conditions:
     """Return the conditions of rows, given their multipliers and sums f (without a bias). corners: None for labels."""
     errors = (y if corners is None else corners) - f
-    is_used, above_zero, below_cost = costs > 0, alpha > 0, alpha < costs
-    up = np.where(y > 0, below_cost, above_zero) & is_used
-    down = np.where(y > 0, above_zero, below_cost) & is_used
-    most = float(np.max(errors, where=up, initial=-np.inf))
-    least = float(np.min(errors, where=down, initial=np.inf))
-    bias = (most + least) / 2 if np.isfinite(most + least) else (least if np.isfinite(least) else most)
-    bias = bias if np.isfinite(bias) else 0.0
-    violation = max(0.0, most - least) if np.isfinite(most - least) else 0.0
-    return Conditions(errors - bias, up, down, above_zero & below_cost, is_used, violation, bias)
+    is_used, (up, down) = costs > 0.0, find_movable(y, costs, alpha)
+    free, up, down = up & down, up & is_used, down & is_used
+    most, least = float(errors.max(where=up, initial=-np.inf)), float(errors.min(where=down, initial=np.inf))
+    bias = (most + least) / 2 if math.isfinite(most + least) else (least if math.isfinite(least) else most)
+    bias = bias if math.isfinite(bias) else 0.0
+    violation = max(0.0, most - least) if math.isfinite(most - least) else 0.0
+    return Conditions(errors - bias, up, down, free, is_used, violation, bias)
+
+
+def find_movable(y: F64, costs: F64, alpha: F64) -> tuple[Flags, Flags]:
+    """Return whether y_i a_i can rise, and whether it can fall, (n,) each."""
+    above_zero, below_cost = alpha > 0.0, alpha < costs
+    exchanged = (y > 0.0) & (above_zero ^ below_cost)  # for y_i > 0, the two flags change places
+    return above_zero ^ exchanged, below_cost ^ exchanged
 
 
 def choose_working_set(
@@ -248,7 +253,7 @@ def larger(_context: Any, a: Any, _b: Any) -> Any:
 MOST_CORRECTIONS = 3
 
 
-@dataclass(frozen=True)
+@dataclass  # not frozen: rounds on few rows would spend a tenth of their time on making frozen ones
 class WorkingSet:
     """A working set of q rows at the multipliers a0. All arrays but K are float64.
 
@@ -275,7 +280,8 @@ class WorkingSet:
 
     def bounds(self) -> tuple[F64, F64]:
         """Return the least and the greatest allowed values of y_i a_i, (q,) each."""
-        return np.where(self.y > 0, 0.0, -self.costs), np.where(self.y > 0, self.costs, 0.0)
+        farthest = self.y * self.costs
+        return np.minimum(farthest, 0.0), np.maximum(farthest, 0.0)
 
     def moved_to(self, alpha: F64) -> WorkingSet:
         """Return the same problem at other multipliers of the working set."""
@@ -288,12 +294,14 @@ class WorkingSet:
 
     def violation(self) -> float:
         """Return m(a0) - M(a0), or -inf if no row can move up or none can move down."""
-        errors, moved = self.errors, self.y * self.alpha
-        least, greatest = self.bounds()
-        sides = (self.y > 0, self.y < 0) if self.by_side else (np.ones(len(errors), np.bool_),)
-        up = [np.max(errors, where=side & (moved < greatest), initial=-np.inf) for side in sides]
-        down = [np.min(errors, where=side & (moved > least), initial=np.inf) for side in sides]
-        return float(np.max(np.subtract(up, down)))
+        errors, (up, down) = self.errors, find_movable(self.y, self.costs, self.alpha)
+        movable = [(up, down)]
+        if self.by_side:
+            movable = [(up & side, down & side) for side in (self.y > 0.0, self.y < 0.0)]
+        return max(
+            float(errors.max(where=rising, initial=-np.inf) - errors.min(where=falling, initial=np.inf))
+            for rising, falling in movable
+        )
 
     def repair(self, target: F64) -> F64:
         """Return feasible multipliers near `target`: 0 <= a_i <= C_i, and y'a = y'a0 to rounding.

@@ -51,7 +51,7 @@ def make_case(problem: Problem, kernel: Kernel, rule: str = "second-order", inne
     active = ActiveSet(
         taken.X, problem.y.astype(np.float64), problem.costs(3.0), np.zeros(n), np.zeros(n), np.arange(n)
     )
-    rounds = Rounds(kernel, inner, rule, size, 1, np.random.default_rng(0))
+    rounds = Rounds(kernel, inner, rule, size, 1, 0)
     return Case(active, matrix_of(problem, kernel), rounds)
 
 
@@ -207,6 +207,6 @@ def test_nothing_to_do_where_nothing_can_move() -> None:
         X = np.eye(5, dtype=np.float32)
         active = ActiveSet(X, y, np.full(5, cost), np.zeros(5), np.zeros(5), np.arange(5))
         for rule in RULES:
-            rounds = Rounds(KINDS["rbf"], "smo", rule, 3, 1, np.random.default_rng(0))
+            rounds = Rounds(KINDS["rbf"], "smo", rule, 3, 1, 0)
             improve(active, rounds, ColumnCache.of_size(5, 1000), 1e-3, 10)
             np.testing.assert_array_equal(active.alpha, 0.0)
