@@ -22,7 +22,6 @@ from typing import Any
 import numpy as np
 
 from streamsvm.data.rows.source import RowSource, split_rows
-from streamsvm.data.sources.text import unjoined_pool, work_ahead
 from streamsvm.data.store.shared_files import ScratchWriter, read_scratch
 from streamsvm.engines.engine import Costs, Partial
 from streamsvm.engines.row_states import TileState, TileStates, add_overhead, join_tiles
@@ -30,6 +29,7 @@ from streamsvm.numeric.rows import F64, Rows, join_rows, make_all_writable
 from streamsvm.passes import Order, Scan, Walk, WalkStep
 from streamsvm.system import deadline
 from streamsvm.system.machine import peak_bytes
+from streamsvm.system.threads import unjoined_pool, work_ahead
 
 
 @dataclass

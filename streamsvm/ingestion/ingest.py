@@ -23,7 +23,6 @@ import numpy.typing as npt
 from streamsvm.data.open import open_dataset
 from streamsvm.data.remote.files import AHEAD_BYTES, PUT_BYTES
 from streamsvm.data.rows.source import LabelLists, SourceRows
-from streamsvm.data.sources.text import work_ahead
 from streamsvm.data.store.dataset import Dataset
 from streamsvm.data.store.destination import Upload, open_destination
 from streamsvm.data.store.layouts import check_targets
@@ -39,6 +38,7 @@ from streamsvm.numeric.stored_types import KINDS, STORED_AS, FeatureStatistics, 
 from streamsvm.system import interrupts
 from streamsvm.system.errors import InputError, NeedsOptionError
 from streamsvm.system.machine import default_threads
+from streamsvm.system.threads import work_ahead
 
 LOGGER = logging.getLogger("streamsvm")
 Coder = Callable[[npt.NDArray[np.float64]], npt.NDArray[np.int32]]

@@ -12,7 +12,6 @@ from typing import TypeVar
 import numpy as np
 
 from streamsvm.data.rows.source import RowSource
-from streamsvm.data.sources.text import unjoined_pool, work_ahead
 from streamsvm.kernels.feature_maps import KernelMap
 from streamsvm.kernels.kernel import Kernel, add_kernel_sums, compute_kernel_sums, to_float64
 from streamsvm.losses.pairs import Pairs, count_pairs
@@ -23,6 +22,7 @@ from streamsvm.problems.problem import Scored, join_scored, read_truth
 from streamsvm.system import interrupts
 from streamsvm.system.errors import InputError
 from streamsvm.system.machine import default_threads
+from streamsvm.system.threads import unjoined_pool, work_ahead
 
 T = TypeVar("T")
 DENSE, SPARSE, PAIRS = "scores/dense", "scores/sparse", "pairs"

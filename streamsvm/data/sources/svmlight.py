@@ -41,6 +41,7 @@ from streamsvm.data.sources.parsing import NEWLINE, RETURN, SPACE, TAB, Address,
 from streamsvm.data.tables.checks import FIRST_MERGED, FLOAT32_OVERFLOW, MERGED, show_text
 from streamsvm.numeric.rows import F64, I32, I64
 from streamsvm.system.errors import InputError, NeedsOptionError
+from streamsvm.system.threads import unjoined_pool, work_ahead
 
 HASH, COLON, COMMA = ord("#"), ord(":"), ord(",")
 
@@ -104,8 +105,8 @@ def parse_blocks(
 ) -> Generator[SourceRows, None, None]:
     """Yield the rows of blocks; see read_svmlight. qid_rule: whether the rows of earlier blocks have `qid:`."""
     n_rows = 0
-    with texts.unjoined_pool(threads, "svmlight") as pool:
-        each = texts.work_ahead(blocks, lambda block: parse_lines(block.text, lists=lists), pool, threads + 2)
+    with unjoined_pool(threads, "svmlight") as pool:
+        each = work_ahead(blocks, lambda block: parse_lines(block.text, lists=lists), pool, threads + 2)
         for block, parsed in each:
             if QID_UNDECIDED not in (qid_rule, parsed.qid_rule) and parsed.qid_rule != qid_rule:
                 raise _refuse(block, parse_lines(block.text, qid_rule, lists))  # a qid is missing or unexpected

@@ -20,12 +20,12 @@ import numpy as np
 import numpy.typing as npt
 
 from streamsvm.data.rows.source import SourceRows
-from streamsvm.data.sources.text import unjoined_pool, work_ahead
 from streamsvm.data.tables.checks import Place, has_number_labels
 from streamsvm.data.tables.columns import Columns, TableLayout, show_name
 from streamsvm.data.tables.encoder import Codes, TableEncoder, encode, rank_categories, sort_categories
 from streamsvm.system import interrupts
 from streamsvm.system.errors import InputError
+from streamsvm.system.threads import unjoined_pool, work_ahead
 
 Features = npt.NDArray[np.float32 | np.float64]
 

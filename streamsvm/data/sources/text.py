@@ -1,4 +1,4 @@
-"""Reading text as bytes, from plain or compressed files and standard input, and parallel work on a stream."""
+"""Reading text as bytes, from plain or compressed files and standard input."""
 
 from __future__ import annotations
 
@@ -10,13 +10,11 @@ import lzma
 import sys
 import zlib
 from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE, BOM_UTF32_BE, BOM_UTF32_LE
-from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import IO, Any, TypeVar, cast
+from typing import IO, Any, cast
 
 from streamsvm.data.remote.files import open_binary
 from streamsvm.system.interrupts import waiting
@@ -124,55 +122,3 @@ def explain_reading(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     return f"the compressed data are corrupt ({error})"
-
-
-Item = TypeVar("Item")
-Result = TypeVar("Result")
-
-
-@contextmanager
-def unjoined_pool(threads: int, name: str) -> Iterator[ThreadPoolExecutor]:
-    """Yield a thread pool for a generator. On exit, pending work is cancelled, and the threads are not joined.
-
-    Joining could deadlock: after an error, the garbage collector may close the generator in a thread that holds a lock
-    needed for joining.
-    """
-    pool = ThreadPoolExecutor(threads, thread_name_prefix=name)
-    try:
-        yield pool
-    finally:
-        pool.shutdown(wait=False, cancel_futures=True)
-
-
-def work_ahead(
-    items: Iterator[Item], work: Callable[[Item], Result], pool: ThreadPoolExecutor, n_ahead: int
-) -> Iterator[tuple[Item, Result]]:
-    """Yield each item with work(item), in order, while `pool` works on the next items. `n_ahead` items are in memory.
-
-    Items are taken in the caller's thread. An error in taking or processing an item is raised after all earlier
-    results.
-    """
-    in_flight: deque[tuple[Item, Future[Result]]] = deque()
-    failure: Exception | None = None
-    while True:
-        try:
-            item = next(items)
-        except StopIteration:  # if stored, it would hold this frame and its items until the next garbage collection
-            break
-        except Exception as error:
-            failure = error
-            break
-        in_flight.append((item, pool.submit(work, item)))
-        del item
-        if len(in_flight) == n_ahead:
-            yield _take_oldest(in_flight)
-    while in_flight:
-        yield _take_oldest(in_flight)
-    if failure is not None:
-        raise failure
-
-
-def _take_oldest(in_flight: deque[tuple[Item, Future[Result]]]) -> tuple[Item, Result]:
-    """Remove the oldest item, and return it with its result. No reference to the item remains in `in_flight`."""
-    item, future = in_flight.popleft()
-    return item, future.result()

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from streamsvm.data.sources.text import unjoined_pool, work_ahead
+from streamsvm.system.threads import unjoined_pool, work_ahead
 
 
 def test_results_come_in_order_though_the_first_is_done_last() -> None:
