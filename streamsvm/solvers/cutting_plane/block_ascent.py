@@ -210,7 +210,7 @@ def take_block(
     for part, (_, at) in zip(parts, pairs, strict=True):
         share[at] = part.share
     kept, kept_numbers = _keep_nearest(settings, parts, [at for _, at in pairs], w)
-    yield Carry(carry.block + 1, share, w, kept, kept_numbers)
+    yield Carry(carry.block + 1, share, w, kept, kept_numbers), rows.n_rows
 
 
 def _keep_nearest(settings: BlockAscent, parts: list[AscentRows], numbers: list[I64], w: F64) -> tuple[Rows, I64]:
