@@ -193,7 +193,7 @@ class Carry(NamedTuple):
 
 def take_block(
     settings: BlockAscent, seed: tuple[int, ...], epochs: int, wanted: float, carry: Carry, rows: Rows
-) -> Iterator[Carry]:
+) -> Iterator[tuple[Carry, int]]:
     """Improve the shares of a block and of the kept rows, and choose the rows to keep.
 
     seed: the seed of the random orders of a pass; epochs: the maximum number of epochs on a block; wanted: the gap per
