@@ -150,7 +150,7 @@ class Take:
     rows: npt.NDArray[np.int64]
 
 
-WalkStep = Callable[[Any, Rows], Iterator[Any]]
+WalkStep = Callable[[Any, Rows], Iterator[tuple[Any, int]]]
 Order = Sequence[Sequence[int]]  # groups of chunks
 
 
@@ -159,14 +159,18 @@ class Walk:
     """Walks that run side by side; each visits groups of chunks in sequence and hands a carry from group to group.
 
     Walk k starts with carries[k] and visits the groups of chunks in orders[k]. The chunks of a group are read whole, as
-    one `Rows`, while the next group is read ahead. step(carry, rows) yields the carry after each part of the rows; the
-    walk can be abandoned after each part. The last carry of a group goes to the `step` of the next group. `step`
-    modifies neither of its arguments. The answer is the list of the last carries.
+    one `Rows`, while the next group is read ahead. step(carry, rows) yields the carry after each part of the rows, and
+    the number of rows in this part; the walk can be abandoned after each part. The last carry of a group goes to the
+    `step` of the next group. `step` modifies neither of its arguments. The answer is the list of the last carries.
+
+    before, after: if the walks are only a part of a pass, the rest of each order. They serve to report the progress.
     """
 
     step: WalkStep
     carries: Sequence[Any]
     orders: Sequence[Order]
+    before: Sequence[Order] = ()
+    after: Sequence[Order] = ()
 
 
 @dataclass(frozen=True)

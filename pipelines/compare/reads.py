@@ -42,8 +42,8 @@ SMALL = Sizes(most_rows=6000)
 SMALL_ROWS, SMALL_READS, SMALL_PASSES = 20_000, 2, 8
 GENERATED = Problem("generated", "rows of 30 features, generated, C = 0.01", 0.01)
 PROOFS = (
-    Proof("one read, 30% resident", "one-read", "30%"),
-    Proof("one read, 10% resident", "one-read", "10%"),
+    Proof("one-read, 30% resident", "one-read", "30%"),
+    Proof("one-read, 10% resident", "one-read", "10%"),
     Proof("OCAS (line search)", "line-search"),
     Proof("SVMperf (plain cutting planes)", "none", most_passes=400),
 )

@@ -60,7 +60,7 @@ class TaskSeconds:
 class Costs:
     """The costs of tasks: bytes read and written, seconds, and the peak memory in bytes by process id.
 
-    report: a function that is called with the number of rows of each group of chunks as soon as the group is done. An
+    report: a function that is called with the number of rows of each part of a read as soon as the part is done. An
     engine of worker processes calls it every few seconds, with the number of rows added since the last call.
     reading: the current read.
     """
@@ -85,16 +85,14 @@ class Costs:
             self.peaks[pid] = max(peak, self.peaks.get(pid, 0))
         return self
 
-    def begin_read(self, n_rows: int) -> None:
-        """Begin to count the rows of a read."""
-        self.reading = Reading(n_rows)
+    def begin_read(self, n_rows: int, done_rows: int = 0) -> None:
+        """Begin to count the rows of a read, or go on after done_rows rows."""
+        self.reading = Reading(n_rows, done_rows, self.report)
 
     def report_rows(self, n_rows: int) -> None:
         """Report rows that a task has read."""
         if self.reading is not None:
             self.reading.add(n_rows)
-        if self.report is not None:
-            self.report(n_rows)
 
     def count(self, part: Partial) -> Any:
         """Add the costs of a task, and return its totals."""

@@ -57,10 +57,7 @@ class SerialEngine:
 
     def scan(self, scan: Scan) -> Any:
         """See Engine."""
-        groups, parts = plan_groups(self.source), []
-        for group, task in zip(groups, self._list_tasks(groups, scan, _check_signals), strict=True):
-            parts.append(task())
-            self.costs.report_rows(len(tasks.row_range(self.source, group)))
+        parts = [task() for task in self._list_tasks(plan_groups(self.source), scan, _check_signals)]
         for level in tree_levels(len(parts)):
             for left, right in level:
                 parts[left] = tasks.combine_partials(parts[left], parts[right], scan.combine)
@@ -73,13 +70,15 @@ class SerialEngine:
         scratch = tasks.plan_scratch(self.scratch, source, self.pin_bytes)
         for group in groups:
             mine = replace(scan, by_row=tasks.slice_by_row(source, group, scan.by_row))
-            listed.append(partial(tasks.run_group, source, group, mine, kept, is_stopped, scratch))
+            listed.append(
+                partial(tasks.run_group, source, group, mine, kept, is_stopped, scratch, self.costs.report_rows)
+            )
         return listed
 
     def _list_walks(self, walk: Walk, is_stopped: Callable[[], bool] = lambda: False) -> list[Task]:
         """Return the task of each walk."""
         source, cache, passes = self.source, self._find_cache(), zip(walk.carries, walk.orders, strict=True)
-        self.costs.begin_read(tasks.count_walked(source, walk))
+        tasks.begin_walks(self.costs, source, walk)
         how = cache, is_stopped, self.costs.report_rows
         return [partial(tasks.run_walk, source, walk.step, carry, order, *how) for carry, order in passes]
 
@@ -122,27 +121,20 @@ class ThreadedEngine(SerialEngine):
             for left, right in level:
                 graph["sum", depth, left] = (combine, keys[left], keys[right])
                 keys[left] = ("sum", depth, left)
-
-        def report(key: Any, *_: Any) -> None:
-            if key[0] == "group":
-                self.costs.report_rows(len(tasks.row_range(self.source, groups[key[1]])))
-
         try:
             with waiting():
-                total: Partial = self._run(graph, keys[0], report)
+                total: Partial = self._run(graph, keys[0])
         finally:
             stopped.set()  # after a failure or Ctrl-C, the other tasks end early
         return self.costs.count(total)
 
-    def _run(self, graph: dict[Any, Any], key: Any, report: Callable[..., None]) -> Any:
+    def _run(self, graph: dict[Any, Any], key: Any) -> Any:
         """Run a graph and return the value of `key`. A single task needs no scheduler, so Dask is not loaded for it."""
         if len(graph) > 1:
             import dask.threaded
 
-            return dask.threaded.get(graph, key, pool=self._pool, callbacks=[(None, None, None, report, None)])
-        value = self._pool.submit(*graph[key]).result()
-        report(key)
-        return value
+            return dask.threaded.get(graph, key, pool=self._pool)
+        return self._pool.submit(*graph[key]).result()
 
     def walk(self, walk: Walk) -> list[Any]:
         """See Engine."""

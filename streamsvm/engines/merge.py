@@ -68,7 +68,7 @@ def _split(request: Request) -> list[Scan | Take | Walk]:
     (own,) = walk.carries
     carry = own, tuple(scan.start() for scan in scans)
     takes = [part for part in parts if isinstance(part, Take)]
-    return [Walk(partial(_add_and_step, walk.step, scans), [carry], walk.orders), *takes]
+    return [replace(walk, step=partial(_add_and_step, walk.step, scans), carries=[carry]), *takes]
 
 
 def _is_shared(parts: Sequence[Scan | Take | Walk]) -> bool:
@@ -90,7 +90,7 @@ def _collect(request: Request, answers: Iterator[Any]) -> Any:
 
 def _add_and_step(
     step: WalkStep, scans: Sequence[Scan], carry: tuple[Any, tuple[Any, ...]], rows: Rows
-) -> Iterator[Any]:
+) -> Iterator[tuple[Any, int]]:
     """Add the rows of a group to the totals of the passes, and carry out the step of the walk."""
     own, before = carry
     found = tuple(scan.start() for scan in scans)
@@ -100,8 +100,8 @@ def _add_and_step(
         for scan, totals in zip(scans, found, strict=True):
             scan.add(totals, tile, *scan.shared, *(column[numbers] for column in scan.by_row))
     after = tuple(scan.combine(left, right) for scan, left, right in zip(scans, before, found, strict=True))
-    for changed in step(own, rows):
-        yield changed, after
+    for changed, n_rows in step(own, rows):
+        yield (changed, after), n_rows
 
 
 def _answer_single(engine: Engine, requests: Sequence[Scan | Take | Walk]) -> list[Any]:
@@ -229,14 +229,13 @@ def _combine(parts: Sequence[MergedScan], left: list[Any], right: list[Any]) -> 
 def _walk(engine: Engine, walks: Sequence[Walk]) -> list[Any]:
     """Carry out several walks in the same order as one, whose carry is the tuple of their carries."""
     carries = list(zip(*(walk.carries for walk in walks), strict=True))
-    found = engine.walk(Walk(partial(_step, [walk.step for walk in walks]), carries, walks[0].orders))
+    found = engine.walk(replace(walks[0], step=partial(_step, [walk.step for walk in walks]), carries=carries))
     return [list(carries) for carries in zip(*found, strict=True)]
 
 
-def _step(steps: Sequence[WalkStep], carries: tuple[Any, ...], rows: Rows) -> Iterator[Any]:
+def _step(steps: Sequence[WalkStep], carries: tuple[Any, ...], rows: Rows) -> Iterator[tuple[Any, int]]:
     """Carry out the steps of all walks on the same rows, walk by walk."""
     after = list(carries)
     for k, step in enumerate(steps):
-        for carry in step(carries[k], rows):
-            after[k] = carry
-            yield tuple(after)
+        for after[k], n_rows in step(carries[k], rows):  # noqa: B020
+            yield tuple(after), n_rows // len(steps)

@@ -103,12 +103,19 @@ def pick_chosen(rows: Rows) -> Rows:
 
 
 def run_group(
-    source: RowSource, chunks: range, scan: Scan, kept: Kept, is_stopped: Callable[[], bool], scratch: Scratch | None
+    source: RowSource,
+    chunks: range,
+    scan: Scan,
+    kept: Kept,
+    is_stopped: Callable[[], bool],
+    scratch: Scratch | None,
+    report: Callable[[int], None] = lambda _: None,
 ) -> Partial:
     """Return the totals of one group of chunks; `scan.by_row` holds only the entries of the group.
 
     Reading ends once `is_stopped` returns True; the totals then cover the rows read so far. scratch: the folder to
-    which rows are spooled (None: no folder).
+    which rows are spooled (None: no folder). report: a function that is called with the number of rows of each tile
+    once the tile is added, and at the end with the number of rows of the group that no tile has covered.
     """
     scan = replace(scan, shared=make_all_writable(scan.shared), by_row=make_all_writable(scan.by_row))
     found, own, (pins, states) = Partial(scan.start()), row_range(source, chunks), kept
@@ -117,11 +124,15 @@ def run_group(
     read = _find_tiles(source, chunks, scan, pins, scratch, found.costs)
     if there is not None:  # a pass over row states alone: its tiles have no features
         read = (Rows(start, np.empty((one[0].numbers.shape[1], 0), np.float32)) for start, one in there.items())
-    tiles = _catch_up(found.costs.seconds.watch(read), scan, states, own.start, there or {})
+    tiles, n_left = _catch_up(found.costs.seconds.watch(read), scan, states, own.start, there or {}), len(own)
     for rows, numbers in join_tiles(tiles) if scan.of_states else tiles:
         if is_stopped():
             break
         scan.add(found.totals, rows, *scan.shared, *_slice(scan.by_row, rows, own.start), *numbers)
+        report(rows.n_rows)
+        n_left -= rows.n_rows
+    else:
+        report(n_left)
     found.costs.peaks[os.getpid()] = peak_bytes()
     return found
 
@@ -176,10 +187,16 @@ def row_range(source: RowSource, chunks: Sequence[int]) -> range:
     return range(int(source.chunk_starts[chunks[0]]), int(source.chunk_starts[chunks[-1] + 1]))
 
 
-def count_walked(source: RowSource, walk: Walk) -> int:
-    """Return the number of rows that the walks visit; a row counts for each visit."""
+def count_walked(source: RowSource, orders: Sequence[Order]) -> int:
+    """Return the number of rows in these groups of chunks; a row counts each time."""
     sizes = np.diff(source.chunk_starts)
-    return int(sum(sizes[list(some)].sum() for order in walk.orders for some in order))
+    return int(sum(sizes[list(some)].sum() for order in orders for some in order))
+
+
+def begin_walks(costs: Costs, source: RowSource, walk: Walk) -> None:
+    """Begin to count the rows that the walks visit, as a part of their pass."""
+    done, n_rows, later = (count_walked(source, orders) for orders in (walk.before, walk.orders, walk.after))
+    costs.begin_read(done + n_rows + later, done)
 
 
 def slice_by_row(source: RowSource, chunks: range, by_row: Sequence[np.ndarray]) -> tuple[Any, ...]:
@@ -261,7 +278,7 @@ def run_walk(
 ) -> Partial:
     """Carry out one walk, while a thread reads the next group. The walk ends early once `is_stopped` returns True.
 
-    report: a function that is called with the number of rows of each group once the walk has visited it.
+    report: a function that is called with the number of rows of each part that the walk has visited.
     """
     found = Partial(carry)
     costs = found.costs
@@ -271,10 +288,14 @@ def run_walk(
             if is_stopped():
                 break
             costs.read_bytes += read_bytes
-            for found.totals in step(found.totals, rows):  # noqa: B020  each step starts from the last carry
+            n_left = rows.n_rows
+            for found.totals, n_rows in step(found.totals, rows):  # noqa: B020  each step starts from the last carry
                 if is_stopped():
                     break
-            report(rows.n_rows)
+                report(n_rows)
+                n_left -= n_rows
+            else:
+                report(n_left)
             del rows
     costs.peaks[os.getpid()] = peak_bytes()
     return found

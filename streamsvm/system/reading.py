@@ -27,16 +27,24 @@ def shown(show: Callable[[Reading], object]) -> Iterator[None]:
 
 
 class Reading:
-    """A read of n_rows rows that begins now."""
+    """A read of n_rows rows that begins now, or that goes on after done_rows rows.
 
-    def __init__(self, n_rows: int) -> None:
-        self.n_rows, self.done_rows, self.began = n_rows, 0, time.monotonic()
+    report: a function that is called with the number of rows of each part.
+    """
+
+    def __init__(self, n_rows: int, done_rows: int = 0, report: Callable[[int], None] | None = None) -> None:
+        self.n_rows, self.before, self.done_rows, self.began = n_rows, done_rows, done_rows, time.monotonic()
+        self._report = report
         self._show, self._shown_at, self._lock = _SHOW.get(), self.began, Lock()
 
     def add(self, n_rows: int) -> None:
         """Count rows of a part that is done; threads may call it."""
+        if not n_rows:
+            return
         with self._lock:
             self.done_rows += n_rows
+            if self._report is not None:
+                self._report(n_rows)
             now = time.monotonic()
             is_over = self.done_rows >= self.n_rows
             if self._show is not None and not is_over and now - self._shown_at >= REPORT_SECONDS:
@@ -48,6 +56,7 @@ class Reading:
         seconds, done = max(time.monotonic() - self.began, 1e-9), self.done_rows
         if done >= self.n_rows:
             return ""
-        left = seconds * (self.n_rows - done) / max(1, done)
+        fresh = done - self.before
+        left = seconds * (self.n_rows - done) / max(1, fresh)
         about = f"about {left:.0f} s left" if left < 120 else f"about {left / 60:.0f} min left"
-        return f"{done / self.n_rows:.0%} of a pass, {done / seconds:,.0f} rows/s, {about}"
+        return f"{done / self.n_rows:.0%} of a pass, {fresh / seconds:,.0f} rows/s, {about}"

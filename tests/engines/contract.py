@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from operator import add
 from pathlib import Path
@@ -265,6 +266,11 @@ class Contract:
             assert told == sorted(told)
             assert all(0 < done < n_rows for done in told)
             assert told or not isinstance(engine, SerialEngine)
+        part = replace(walk, before=[[[1]], []], after=[[[0]], [[1], [2]]])
+        engine.walk(part)
+        done, later = int(sizes[1]), int(sizes[[0, 1, 2]].sum())
+        assert (reading := engine.costs.reading) is not None
+        assert (reading.before, reading.done_rows, reading.n_rows) == (done, done + n_rows, done + n_rows + later)
 
     def test_a_failing_walk_reaches_the_caller_and_the_engine_works_on(
         self, open_engine: Opener, source: RowSource

@@ -63,13 +63,13 @@ def join_lists(left: list[Any], right: list[Any]) -> list[Any]:
     return [*left, *right]
 
 
-def report_rows(carry: list[Any], rows: Rows) -> Iterator[list[Any]]:
+def report_rows(carry: list[Any], rows: Rows) -> Iterator[tuple[list[Any], int]]:
     """A step of a sequential pass, in two parts."""
-    yield carry
-    yield [*carry, describe_rows(rows)]
+    yield carry, 0
+    yield [*carry, describe_rows(rows)], rows.n_rows
 
 
-def note_unless_unlucky(unlucky: int, carry: list[Any], rows: Rows) -> Iterator[list[Any]]:
+def note_unless_unlucky(unlucky: int, carry: list[Any], rows: Rows) -> Iterator[tuple[list[Any], int]]:
     if rows.start == unlucky:
         raise ArithmeticError(f"row {unlucky} is unlucky")
     yield from report_rows(carry, rows)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from operator import add
 from pathlib import Path
 from threading import Event
@@ -22,12 +23,14 @@ from streamsvm.engines.local import SerialEngine, ThreadedEngine, tree_levels
 from streamsvm.engines.tasks import ChunkCache, _read_tiles
 from streamsvm.numeric.rows import Rows
 from streamsvm.options import TrainOptions
+from streamsvm.passes import Walk
 from streamsvm.plan.predict import plan_training
 from streamsvm.runs.features import find_feature_map, make_features
 from streamsvm.runs.train import train
 from streamsvm.runs.tune import train_together, tune
 from streamsvm.solvers.cutting_plane.line_search import SegmentTotals
 from streamsvm.solvers.options import FeatureOptions
+from streamsvm.system.reading import shown
 from streamsvm.verify.verify import verify
 from tests.conftest import Problem, make_problem
 from tests.engines.scans import neighbours_combined, trace_scan
@@ -205,3 +208,26 @@ def _watch(read: Callable[..., Any], seen: list[int]) -> Callable[..., Any]:
 
 def _blas_threads() -> list[int]:
     return [pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"]
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_progress_within_a_group_and_within_a_part_of_a_walk(
+    tmp_path: Path, threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A dataset may consist of one chunk, and a walk may learn all of its rows as one group."""
+    monkeypatch.setattr("streamsvm.system.reading.REPORT_SECONDS", 0.0)
+    source = make_problem(1, n=20_000, d=30).store(tmp_path / "one.zarr")
+    engine = ThreadedEngine(source, threads) if threads > 1 else SerialEngine(source)
+
+    def learn_in_parts(carry: int, rows: Rows) -> Iterator[tuple[int, int]]:
+        for at in range(0, rows.n_rows, 3000):
+            yield carry + at, min(3000, rows.n_rows - at)
+
+    for read in (partial(engine.scan, trace_scan()), partial(engine.walk, Walk(learn_in_parts, [0], [[[0]]]))):
+        seen: list[int] = []
+        with shown(lambda reading, seen=seen: seen.append(reading.done_rows)):
+            read()
+        assert source.n_chunks == 1
+        assert len(seen) > 2
+        assert 0 < seen[0] < seen[-1] < source.n_rows
+    engine.close()

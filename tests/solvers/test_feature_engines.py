@@ -141,6 +141,7 @@ def test_nobody_has_to_listen() -> None:
     costs = Costs()
     costs.report_rows(5)
     costs.report = (told := list[int]()).append
+    costs.begin_read(7)
     costs.report_rows(7)
     assert told == [7]
 

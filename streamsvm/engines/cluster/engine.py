@@ -31,7 +31,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 from uuid import uuid4
@@ -47,7 +47,7 @@ from streamsvm.engines.cluster.task import Load, Pass
 from streamsvm.engines.cluster.tree import FAN_IN, MOST_STOLEN, Subtree, find_gaps, find_last_subtree, join_subtrees
 from streamsvm.engines.cluster.watch import MOST_TRIES, ClusterWatch, ask_within
 from streamsvm.engines.engine import Costs, Partial
-from streamsvm.engines.tasks import combine_partials, count_walked, plan_scratch, slice_by_row
+from streamsvm.engines.tasks import begin_walks, combine_partials, count_walked, plan_scratch, slice_by_row
 from streamsvm.numeric.compilation import MIXED, Arithmetic, describe_arithmetic, list_kinds, name_differences
 from streamsvm.numeric.rows import I64, CsrRows, Matrix, Rows
 from streamsvm.passes import Scan, Take, Walk
@@ -121,7 +121,6 @@ class PassOnWorkers:
         self._stolen = Counter[str]()  # by worker: how often it took groups from other workers
         self._tries = Counter[range]()  # by single group: how often its task was lost, each time with four workers
         self._sends = 0  # the number of times that source and pass were sent
-        self._reported_rows = 0
         self._mute = set[str]()  # workers that did not answer a request
 
     def carry_out(self, shares: Mapping[Slot, Sequence[range]]) -> Partial:
@@ -137,7 +136,6 @@ class PassOnWorkers:
                 found = self._join()
                 gaps = find_gaps(found, len(self.groups))
                 if not gaps:
-                    self.engine.costs.report_rows(self.source.n_rows - self._reported_rows)
                     return found[0].partial
                 self._submit(map(_free, gaps))
         finally:  # after a failure or Ctrl-C, the other tasks end early
@@ -177,7 +175,7 @@ class PassOnWorkers:
             now = time.monotonic()
             pause = min(LONGEST_PAUSE, max(SHORTEST_PAUSE, PAUSE_SHARE * (now - began)))
             if not self.watch.wait(list(pending.values()), pause):
-                self._report(self.watch.look_again(list(pending.values())))
+                self.watch.look_again(list(pending.values()))
                 has_room = now - began >= HAND_OVER_SECONDS and self._fetch()
                 if has_room and now - handed >= HAND_OVER_SECONDS:
                     self._renew(pending)
@@ -199,14 +197,6 @@ class PassOnWorkers:
             self._futures.pop(key).release()
             self._submit(map(_free, again))
         return {key: future for key, future in self._futures.items() if future.status == "pending"}
-
-    def _report(self, workers: Mapping[str, Any] | None) -> None:
-        """Report the rows added since the last report, according to the heartbeats of the workers."""
-        done = [about["metrics"].get(task.DONE_ROWS, {}).get(self.work.name, 0) for about in (workers or {}).values()]
-        more = min(sum(done), self.source.n_rows) - self._reported_rows
-        if more > 0:
-            self.engine.costs.report_rows(more)
-            self._reported_rows += more
 
     def _steal(self, pending: Mapping[str, Future]) -> list[tuple[str, range]]:
         """Make busy workers give away groups; return these with the addresses of the idle workers that take them."""
@@ -316,6 +306,33 @@ def _find_ranges(groups: Iterable[int]) -> tuple[range, ...]:
     ordered = np.array(sorted(groups), np.int64)
     parts = np.split(ordered, np.flatnonzero(np.diff(ordered) > 1) + 1)
     return tuple(range(int(part[0]), int(part[-1]) + 1) for part in parts if len(part))
+
+
+@dataclass
+class RowReports:
+    """The reports of the rows that workers have added in a pass, according to their heartbeats.
+
+    name: the name of the pass. n_rows: the number of its rows. reported: the number of rows reported so far.
+    """
+
+    costs: Costs
+    name: str
+    n_rows: int
+    reported: int = 0
+
+    def report(self, workers: Mapping[str, Any]) -> None:
+        """Report the rows added since the last report. workers: the scheduler's record of each worker."""
+        done = [about["metrics"].get(task.DONE_ROWS, {}).get(self.name, 0) for about in workers.values()]
+        self._report_up_to(min(sum(done), self.n_rows))
+
+    def finish(self) -> None:
+        """Report the rest of the rows."""
+        self._report_up_to(self.n_rows)
+
+    def _report_up_to(self, n_rows: int) -> None:
+        if n_rows > self.reported:
+            self.costs.report_rows(n_rows - self.reported)
+            self.reported = n_rows
 
 
 T = TypeVar("T")
@@ -442,23 +459,28 @@ class DistributedEngine:
                 LOGGER.warning(MIXED, name_differences(self.arithmetic))
         return slots
 
-    def _begin_pass(self) -> ClusterWatch:
+    def _begin_pass(self, n_rows: int) -> tuple[ClusterWatch, RowReports]:
+        """Begin to watch a pass over n_rows rows, whose progress is reported."""
         self._passes, self._answered = self._passes + 1, None
-        return ClusterWatch(self.client, f"read {self._passes} of the data", self._workers, self._address)
+        watch = ClusterWatch(self.client, f"read {self._passes} of the data", self._workers, self._address)
+        reports = RowReports(self.costs, f"{self._budget.engine}-{self._passes}", n_rows)
+        watch.on_look = reports.report
+        return watch, reports
 
     def scan(self, scan: Scan) -> Any:
         """See Engine. Raises ConnectionError if the scheduler is lost."""
-        watch, groups = self._begin_pass(), plan_groups(self.source)
+        (watch, reports), groups = self._begin_pass(self.source.n_rows), plan_groups(self.source)
         self.costs.begin_read(self.source.n_rows)
-        slots, name = self._list_slots(watch), f"{self._budget.engine}-{self._passes}"
+        slots = self._list_slots(watch)
         room = self.pin_bytes * max(1, len({address for address, _ in slots}))
         scratch = plan_scratch(self.scratch, self.source, room)
-        work = Pass(name, self._budget, replace(scan, by_row=(), held=None), scratch)
+        work = Pass(reports.name, self._budget, replace(scan, by_row=(), held=None), scratch)
         with models_may_travel():
             self._shares = share_out(len(groups), slots, self._shares) if slots else {}
             is_long = self._seconds >= max(LONG_SECONDS, SECONDS_OF_TASK * len(slots)) and not scan.of_states
             began = time.monotonic()
             total = PassOnWorkers(self, work, scan.by_row, watch, is_long).carry_out(self._shares)
+        reports.finish()
         self._answered = watch
         if not scan.of_states:
             self._seconds = time.monotonic() - began
@@ -480,18 +502,16 @@ class DistributedEngine:
 
     def walk(self, walk: Walk) -> list[Any]:
         """See Engine."""
-        watch, tasks = self._begin_pass(), []
-        self.costs.begin_read(count_walked(self.source, walk))
+        (watch, reports), tasks = self._begin_pass(count_walked(self.source, walk.orders)), []
+        begin_walks(self.costs, self.source, walk)
         workers = sorted(watch.describe_workers())
         with models_may_travel():
             for k, (carry, order) in enumerate(zip(walk.carries, walk.orders, strict=True)):
-                arguments = walk.step, carry, order, self._budget
+                arguments = walk.step, carry, order, self._budget, reports.name
                 near = _prefer(workers, k, len(walk.carries))  # the same worker in every pass while it lives
                 tasks.append(partial(self._submit_on_data, "walk", task.carry_walk, *arguments, **near))
-            parts = []
-            for part, order in zip(watch.results(tasks), walk.orders, strict=True):
-                parts.append(part)
-                self.costs.report_rows(count_walked(self.source, replace(walk, orders=[order])))
+            parts = list(watch.results(tasks))
+        reports.finish()
         self._answered = watch
         return [self.costs.count(part) for part in parts]
 

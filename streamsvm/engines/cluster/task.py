@@ -209,19 +209,17 @@ def add_groups(data: tuple[RowSource, Groups], work: Pass, part: TaskGroups) -> 
     combine, is_stopped = partial(combine_partials, combine=work.scan.combine), watch_task()
     kept = _find_room(source, groups, work, part, worker)
     task = RunningTask(key, work.name, worker.address, deque(k for one in part.ranges for k in one))
-    # The event loop iterates over the metrics, so they are changed in its thread.
-    worker.loop.add_callback(worker.metrics.setdefault, DONE_ROWS, report_done_rows)
+    note_rows = _make_noter(worker, work.name)
     with _lock:
         _running.add(task)
     found: list[Subtree] = []
     try:
         while (k := task.take()) is not None:
             mine = replace(work.scan, by_row=part.by_row[k])
-            total = run_group(source, groups[k], mine, kept, is_stopped, work.scratch)
+            total = run_group(source, groups[k], mine, kept, is_stopped, work.scratch, note_rows)
             if is_stopped():
                 raise AbandonedError(key)
             add_subtree(found, Subtree(k, k + 1, total), len(groups), combine)
-            _note_rows(task, len(row_range(source, groups[k])))
         return found
     finally:
         with _lock:
@@ -267,10 +265,18 @@ def _list_running(name: str, dask_worker: Worker) -> list[RunningTask]:
         return [task for task in _running if (task.name, task.worker) == (name, dask_worker.address)]
 
 
-def _note_rows(task: RunningTask, n_rows: int) -> None:
-    with _lock:
-        name, before = _done_rows.get(task.worker, (task.name, 0))
-        _done_rows[task.worker] = task.name, n_rows + (before if name == task.name else 0)
+def _make_noter(worker: Worker, name: str) -> Callable[[int], None]:
+    """Return a function that counts rows as added in the pass with this name, for the heartbeats of the worker."""
+    # The event loop iterates over the metrics, so they are changed in its thread.
+    worker.loop.add_callback(worker.metrics.setdefault, DONE_ROWS, report_done_rows)
+    address = worker.address
+
+    def note(n_rows: int) -> None:
+        with _lock:
+            latest, before = _done_rows.get(address, (name, 0))
+            _done_rows[address] = name, n_rows + (before if latest == name else 0)
+
+    return note
 
 
 def report_done_rows(dask_worker: Worker) -> dict[str, int]:
@@ -288,12 +294,12 @@ def join_tasks(combine: Callable[..., Partial], n_groups: int, parts: Sequence[S
 @waits_end()
 @one_blas_thread()
 def carry_walk(
-    data: tuple[RowSource, Groups], step: WalkStep, carry: Any, order: Order, budget: WorkerBudget
+    data: tuple[RowSource, Groups], step: WalkStep, carry: Any, order: Order, budget: WorkerBudget, name: str
 ) -> Partial:
-    """Carry out a walk through groups of chunks, and return its last carry with the costs."""
+    """Carry out a walk through groups of chunks, and return its last carry with the costs. name: that of the pass."""
     budget.load()
     pins, _ = find_kept(data[0], budget, get_worker())
-    return run_walk(data[0], step, carry, order, pins, watch_task())
+    return run_walk(data[0], step, carry, order, pins, watch_task(), _make_noter(get_worker(), name))
 
 
 @waits_end()

@@ -67,7 +67,8 @@ class ClusterWatch:
 
     what: the waiting work, such as "read 3 of the data". known: the addresses of the workers when they were last
     listed, which the caller passes from one piece of work to the next; known workers that are missing are logged.
-    threads: the number of threads of each worker that has sent a heartbeat between the last two lists.
+    threads: the number of threads of each worker that has sent a heartbeat between the last two lists. on_look: a
+    function that gets the scheduler's record of each worker whenever it arrives.
     """
 
     def __init__(self, client: Client, what: str, known: set[str] | None = None, address: str | None = None) -> None:
@@ -79,6 +80,7 @@ class ClusterWatch:
         self._logged: set[str] = set()
         self._is_idle = False  # whether no worker ran our tasks at the last check of the time limit
         self.threads: dict[str, int] = {}
+        self.on_look: Callable[[Mapping[str, Any]], None] = lambda _: None
         self.name = uuid4().hex  # identifies the requests to workers
 
     @property
@@ -249,6 +251,7 @@ class ClusterWatch:
         self.known.clear()
         self.known.update(workers)
         self.threads = {}
+        self.on_look(workers)
         self._check_workers(workers, now)
         for address, about in workers.items():
             beat, since = self._heard.get(address, (None, now))

@@ -428,11 +428,12 @@ def solve(settings: BudgetedSGD, sample: I64, state: State) -> Requests:
         state = start_state(settings)
     while state.epoch < settings.epochs:
         orders = draw_orders(settings, state.epoch)
-        segment = [order[state.buffer : state.buffer + SEGMENT_BUFFERS] for order in orders]
+        begin, end = state.buffer, state.buffer + SEGMENT_BUFFERS
+        parts = ([order[one] for order in orders] for one in (slice(begin, end), slice(begin), slice(end, None)))
         models = budgeted.unpack_models(state.models)
         carries = [Carry(model, replica, state.buffer) for replica, model in enumerate(models)]
-        carries = yield Walk(partial(learn_buffer, settings, state.epoch), carries, segment)
-        epoch_ends = state.buffer + SEGMENT_BUFFERS >= max(map(len, orders))
+        carries = yield Walk(partial(learn_buffer, settings, state.epoch), carries, *parts)
+        epoch_ends = end >= max(map(len, orders))
         state, figures = _update(settings, state, [carry.model for carry in carries], rows, epoch_ends)
         status = "pass_limit" if state.epoch == settings.epochs else None
         yield Step(state, Progress(state.objective, None, state.epoch), status, figures)
@@ -471,7 +472,7 @@ def draw_orders(settings: BudgetedSGD, epoch: int) -> list[list[list[int]]]:
     return [[share[at : at + size] for at in range(0, len(share), size)] for share in shares]
 
 
-def learn_buffer(settings: BudgetedSGD, epoch: int, carry: Carry, rows: Rows) -> Iterator[Carry]:
+def learn_buffer(settings: BudgetedSGD, epoch: int, carry: Carry, rows: Rows) -> Iterator[tuple[Carry, int]]:
     """Learn the rows of a buffer, or the replica's part of them, in an order drawn from the seed."""
     model = BudgetState._make(np.array(part) for part in carry.model)
     owner = carry.replica if settings.shares_chunks else 0
@@ -481,11 +482,11 @@ def learn_buffer(settings: BudgetedSGD, epoch: int, carry: Carry, rows: Rows) ->
     goals, cost = read_goals(settings, rows)
     after, rules = Carry(model, carry.replica, carry.buffer + 1), settings.rules
     require_range(settings.kernel, rows.X)
-    yield after
+    yield after, 0
     for at in range(0, len(order), LEARNED_ROWS):
         part = order[at : at + LEARNED_ROWS]
         learn_rows(model, rules, rows.X, goals, cost, order=part, pack_rows=settings.pack_rows)
-        yield after
+        yield after, len(part) if settings.shares_chunks else len(part) * settings.replicas
 
 
 def require_range(kernel: Kernel, X: Matrix) -> None:
@@ -504,7 +505,7 @@ def require_range(kernel: Kernel, X: Matrix) -> None:
 def learn_rows_of_stream(settings: BudgetedSGD, state: State, rows: Rows) -> State:
     """Return the state of a single model after learning these rows; its objective is not updated."""
     (model,) = budgeted.unpack_models(state.models)
-    *_, carry = learn_buffer(settings, 0, Carry(model, 0, state.buffer), rows)
+    *_, (carry, _) = learn_buffer(settings, 0, Carry(model, 0, state.buffer), rows)
     return replace(state, models=budgeted.pack_models([carry.model]), buffer=carry.buffer)
 
 

@@ -193,7 +193,7 @@ class Carry(NamedTuple):
 
 def take_block(
     settings: BlockAscent, seed: tuple[int, ...], epochs: int, wanted: float, carry: Carry, rows: Rows
-) -> Iterator[Carry]:
+) -> Iterator[tuple[Carry, int]]:
     """Improve the shares of a block and of the kept rows, and choose the rows to keep.
 
     seed: the seed of the random orders of a pass; epochs: the maximum number of epochs on a block; wanted: the gap per
@@ -210,7 +210,7 @@ def take_block(
     for part, (_, at) in zip(parts, pairs, strict=True):
         share[at] = part.share
     kept, kept_numbers = _keep_nearest(settings, parts, [at for _, at in pairs], w)
-    yield Carry(carry.block + 1, share, w, kept, kept_numbers)
+    yield Carry(carry.block + 1, share, w, kept, kept_numbers), rows.n_rows
 
 
 def _keep_nearest(settings: BlockAscent, parts: list[AscentRows], numbers: list[I64], w: F64) -> tuple[Rows, I64]:

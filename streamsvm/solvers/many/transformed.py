@@ -9,10 +9,8 @@ from typing import Any
 
 from streamsvm.data.rows.views import RowTransform
 from streamsvm.numeric.rows import Rows
-from streamsvm.passes import All, Request, Requests, RowState, Scan, Step, Take, Walk
+from streamsvm.passes import All, Request, Requests, RowState, Scan, Step, Take, Walk, WalkStep
 from streamsvm.solvers.solver import Solver, Wrapper
-
-WalkStep = Callable[[Any, Rows], Iterator[Any]]
 
 
 def transform_rows(solver: Requests, transform: RowTransform) -> Requests:
@@ -114,7 +112,7 @@ class OnTransformed:
         return self.function(values, transformed, *arrays[: self.n_before], *arrays[stop:])
 
 
-def _step_on_transformed(step: WalkStep, transform: RowTransform, carry: Any, rows: Rows) -> Iterator[Any]:
+def _step_on_transformed(step: WalkStep, transform: RowTransform, carry: Any, rows: Rows) -> Iterator[tuple[Any, int]]:
     """Make the step of a sequential pass on transformed rows; return an iterator over its carries."""
     assert rows.start >= 0 or not transform.by_row
     return step(carry, transform.apply_in_place(rows))

@@ -19,9 +19,10 @@ from distributed import Client, Worker
 from streamsvm.data.rows.source import RowSource, plan_groups
 from streamsvm.engines.cluster import engine as passes
 from streamsvm.engines.cluster import watch
-from streamsvm.engines.cluster.engine import DistributedEngine, PassOnWorkers, _cut
-from streamsvm.engines.cluster.task import Pass, TaskGroups, WorkerBudget, carry_walk, give_away
+from streamsvm.engines.cluster.engine import DistributedEngine, PassOnWorkers, RowReports, _cut
+from streamsvm.engines.cluster.task import DONE_ROWS, Pass, TaskGroups, WorkerBudget, carry_walk, give_away
 from streamsvm.engines.cluster.watch import MOST_TRIES
+from streamsvm.engines.engine import Costs
 from streamsvm.engines.local import SerialEngine
 from streamsvm.numeric.rows import Rows
 from streamsvm.passes import Scan, Take, Walk
@@ -218,7 +219,7 @@ def test_a_task_of_a_closed_engine_leaves_nothing_to_the_next(
         data, groups = engine.send_data(), plan_groups(source)
         engine.close()
         for address in client.run(os.getpid):
-            late = (carry_walk, data, report_rows, [], [list(groups[0])], engine._budget)
+            late = (carry_walk, data, report_rows, [], [list(groups[0])], engine._budget, "walk")
             client.submit(*late, workers=[address], pure=False).result()
         assert set(map(len, client.run(pinned_chunks, source.fingerprint).values())) == {0}
     help_nobody(monkeypatch)
@@ -307,3 +308,24 @@ def test_a_lost_task_is_cut_down_to_single_groups_which_are_tried_again_a_few_ti
     assert _cut([range(5, 8)], tries) == [range(5, 6), range(6, 8)]
     assert [_cut([range(5, 6)], tries) for _ in range(MOST_TRIES)] == [[range(5, 6)], [range(5, 6)], []]
     assert _cut([range(6, 7)], tries) == [range(6, 7)], "every group is counted by itself"
+
+
+def test_rows_are_reported_as_the_heartbeats_count_them() -> None:
+    """Only those of this pass, never twice, and never more than there are: a lost worker's rows may be added again."""
+    told: list[int] = []
+    costs = Costs(report=told.append)
+    costs.begin_read(1000)
+    reports = RowReports(costs, "this", 1000)
+    for counts in (
+        ({"this": 100}, {"that": 900}),
+        ({"this": 400}, {"this": 200}),
+        ({"this": 300}, {}),
+        ({"this": 2000}, {}),
+    ):
+        reports.report(
+            {str(k): {"metrics": {DONE_ROWS: done}} for k, done in enumerate(counts)} | {"new": {"metrics": {}}}
+        )
+    reports.finish()
+    assert told == [100, 500, 400]
+    assert costs.reading is not None
+    assert costs.reading.done_rows == 1000

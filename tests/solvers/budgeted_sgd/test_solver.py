@@ -87,7 +87,7 @@ def test_replicas_share_rows_where_chunks_are_few() -> None:
     assert sorted(chunk for buffer in orders[0] for chunk in buffer) == list(range(5))
     blank, rows, found = make_state(6, 400), dense_rows(replace(DENSE, weight=None)), []
     for replica in range(3):
-        *_, carry = learn_buffer(settings, 0, Carry(blank, replica, 0), rows)
+        *_, (carry, _) = learn_buffer(settings, 0, Carry(blank, replica, 0), rows)
         assert carry.model.counts[STEPS] == 100
         found.append({tuple(x) for x in carry.model.vectors[:, : carry.model.counts[VECTORS]].T.tolist()})
     assert all(len(vectors) > 20 for vectors in found)
@@ -98,15 +98,18 @@ def test_a_buffer_is_learned_in_an_order_of_its_own(monkeypatch: pytest.MonkeyPa
     """Rows, labels and costs belong together; parts of a buffer change nothing; carry and rows stay as they are."""
     rows, blank = dense_rows(), make_state(6, 20)
     rows.X.flags.writeable = blank.vectors.flags.writeable = False  # type: ignore[union-attr]
-    *_, whole = learn_buffer(SETTINGS, 1, Carry(blank, 0, 5), rows)
+    *_, (whole, _) = learn_buffer(SETTINGS, 1, Carry(blank, 0, 5), rows)
     order = np.random.default_rng((7, 1, 0, 5)).permutation(300)
     y, cost = np.where(DENSE.y > 0, 1.0, -1.0), DENSE.costs(1.0, 0.5, 3.0)
     plain = make_state(6, 20)
     learn_rows(plain, SETTINGS.rules, np.array(rows.X), y, cost, order, 16)
     monkeypatch.setattr(budgeted_sgd, "LEARNED_ROWS", 64)
-    parts = [carry.buffer for carry in learn_buffer(SETTINGS, 1, Carry(blank, 0, 5), rows)]
-    *_, other = learn_buffer(SETTINGS, 1, Carry(blank, 0, 6), rows)
-    assert parts == [6] * 6
+    parts, sizes = zip(
+        *((carry.buffer, n) for carry, n in learn_buffer(SETTINGS, 1, Carry(blank, 0, 5), rows)), strict=True
+    )
+    *_, (other, _) = learn_buffer(SETTINGS, 1, Carry(blank, 0, 6), rows)
+    assert parts == (6,) * 6
+    assert sizes == (0, 64, 64, 64, 64, 44)
     assert blank.counts[STEPS] == 0
     assert_same_bits(whole.model, plain)
     assert other.model.alpha.tobytes() != plain.alpha.tobytes()
@@ -173,9 +176,10 @@ def test_replicas_are_averaged() -> None:
     next(solver)
     walk = solver.send(dense_rows())
     assert isinstance(walk, Walk)
+    assert (walk.before, walk.after) == ([[], []], [[], []])
     carries = []
     for carry in walk.carries:
-        *_, after = walk.step(carry, dense_rows())
+        *_, (after, _) = walk.step(carry, dense_rows())
         carries.append(after)
     step = solver.send(carries)
     assert isinstance(step, Step)
@@ -240,8 +244,8 @@ def test_a_stream_goes_on_as_one() -> None:
     state = learn_rows_of_stream(settings, learn_rows_of_stream(settings, first, dense_rows()), dense_rows())
     assert (state.buffer, first.models.tobytes()) == (2, before)
     (model,) = unpack_models(state.models)
-    *_, carry = learn_buffer(settings, 0, Carry(make_state(6, 20), 0, 0), dense_rows())
-    *_, carry = learn_buffer(settings, 0, carry, dense_rows())
+    *_, (carry, _) = learn_buffer(settings, 0, Carry(make_state(6, 20), 0, 0), dense_rows())
+    *_, (carry, _) = learn_buffer(settings, 0, carry, dense_rows())
     assert_same_bits(model, carry.model)
 
 
