@@ -241,6 +241,11 @@ class Tune(shared.Settings):
     class_weight : balanced|a=2,b=1
         factors of C by class, here for the labels a and b; balanced: rare classes count as much as others; may be given
         several times, to try each
+    scoring : NAME
+        the measure of held-out rows that chooses the best setting, by the name of scikit-learn's scorer, such as
+        balanced_accuracy, roc_auc, f1_macro, neg_log_loss or r2; an unknown name lists all names that suit the task
+        (default: accuracy; f1_micro for sets of labels, neg_mean_absolute_error for regression, ordered_pairs for
+        rankings)
     folds : N
         number of parts of the rows for cross-validation (default: 5)
     groups : COLUMN
@@ -264,7 +269,7 @@ class Tune(shared.Settings):
     epsilon = nu = option(settings.read_numbers)
     class_weight = option(settings.read_class_weight, action="append")
     folds = option(settings.read_count, default=5)
-    groups = option()
+    groups = scoring = option()
     forward = switch()
 
 
