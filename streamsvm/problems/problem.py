@@ -154,7 +154,7 @@ class Problem(ABC):
 
     def measure_scores(self, scores: F64, truth: npt.NDArray[Any], qid: I64 | None) -> float:
         """Return the default measure of the scores of held-out rows. truth: the result of `read_truth`."""
-        value = self.scorings[0].measure(scores, truth, qid)
+        value = self.list_scorings(2)[0].measure(scores, truth, qid)
         assert value is not None
         return value
 

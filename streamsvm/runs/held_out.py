@@ -20,14 +20,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from streamsvm.data.rows.source import RowSource, read_codes
+from streamsvm.data.rows.source import RowSource, plan_groups, read_codes
 from streamsvm.data.tables.checks import LEAST_GROUP
 from streamsvm.engines.engine import Engine
-from streamsvm.models.evaluate import find_probabilities
+from streamsvm.models.evaluate import MEASURED_BYTES, find_probabilities
 from streamsvm.models.model import Model
 from streamsvm.numeric.rows import F64, I64, Matrix, Rows, take_rows
 from streamsvm.options import TrainOptions, require_classes
-from streamsvm.passes import Scan
+from streamsvm.passes import NOTHING, MemoryNeed, Scan
 from streamsvm.problems.problem import Labels, Problem, Scoring, join_scored, read_truth
 from streamsvm.problems.registry import find_problem
 from streamsvm.system.errors import InputError, say_count
@@ -160,6 +160,16 @@ def measure_folds(
         own = (truth if scores is None else scores)[mine].astype(np.float64)
         found.append(scoring.measure(own, truth[mine], None if qid is None else qid[mine]))
     return found
+
+
+def need_for_scores(source: RowSource, n_settings: int, folds: int, scoring: Scoring) -> MemoryNeed:
+    """Return the memory of `score_held_out`: with sums nothing to speak of, else a score for each row and setting."""
+    if scoring.add is not None:
+        return NOTHING
+    scores, largest = SCORE_BYTES * n_settings, max(map(len, plan_groups(source)))
+    of_group = scores * int(np.max(source.chunk_starts[largest:] - source.chunk_starts[:-largest]))
+    driver = source.n_rows * (COPIES * scores + ROW_BYTES + MEASURED_BYTES // folds)
+    return MemoryNeed(driver, 0, of_group, 0, gathered_bytes=source.n_rows * scores)
 
 
 def require_defined(source: RowSource, scoring: Scoring, found: Sequence[float | None], folds: int) -> None:

@@ -35,7 +35,15 @@ from streamsvm.problems.registry import find_problem
 from streamsvm.runs.calibrate import require_folds, train_with_probabilities
 from streamsvm.runs.folder import GridFolder, RunFolder
 from streamsvm.runs.gamma_scale import needs_scale, resolve_gammas, stand_in_for_gamma
-from streamsvm.runs.held_out import Folds, draw_folds, keep, measure_folds, require_defined, score_held_out
+from streamsvm.runs.held_out import (
+    Folds,
+    draw_folds,
+    keep,
+    measure_folds,
+    need_for_scores,
+    require_defined,
+    score_held_out,
+)
 from streamsvm.runs.results import Event, Listener, PriorCost, Result
 from streamsvm.runs.train import LOGGER, Training, describe, drive, open_for
 from streamsvm.solvers.set_up import choose_solver, hold_out, set_up, settle_task
@@ -336,6 +344,7 @@ def tune(
     options = settle_task(source, options)
     require_folds(options, probabilities)
     axes = {name: list(values) for name, values in (others or {}).items() if values}
+    measure, usual = (_find_measure(source, options, name) for name in (scoring, None))
     settings = {
         "data": source.name,
         "fingerprint": source.fingerprint,
@@ -351,12 +360,13 @@ def tune(
         "seed": options.seed,
         **({"axes": {name: list(map(_describe, values)) for name, values in axes.items()}} if axes else {}),
         **({"forward": True} if forward else {}),
-        **({} if scoring is None else {"scoring": scoring}),
+        **({} if measure == usual else {"scoring": scoring}),
     }
     folder = None if out is None else GridFolder(out, settings, resume, overwrite, lock)
     _refuse(options, costs, gammas, axes)
     fold = draw_folds(source, options, folds, forward)
-    measure = _choose_measure(source, options, axes, fold, folds, scoring)
+    if measure != usual:
+        _refuse_measure(source, options, axes, fold, folds, measure)
     grid = _make_grid(source, options, costs, gammas, axes)
     views = [HeldOut(source, keep(fold, k, forward)) for k in range(folds)]
     with closing(folder) if folder else nullcontext():
@@ -391,7 +401,9 @@ def _carry_out(
 
     for note in {fit.note: None for chain in chains for _, fit in chain if fit.note}:
         LOGGER.info("each fit of the grid: %s", note)
-    with caught(), one_blas_thread(), open_for(source, grid[0], list_fits(chains), client) as (engine, plan):
+    scores_need = need_for_scores(source, len(grid), folds, measure)
+    opening = open_for(source, grid[0], list_fits(chains), client, scores_need)
+    with caught(), one_blas_thread(), opening as (engine, plan):
         if folder:
             folder.acquire()
         if n_measured:
@@ -455,21 +467,22 @@ def _refuse(options: TrainOptions, costs: Sequence[float], gammas: Sequence[floa
         raise InputError(f"gamma: the kernel {options.kernel} has no gamma; omit it")
 
 
-def _choose_measure(
-    source: RowSource, options: TrainOptions, axes: Axes, fold: Folds, folds: int, name: str | None
-) -> Scoring:
-    """Return the measure of held-out rows. Raises InputError if a loss or the rows of a fold do not suit it."""
-    problem = find_problem(options.task)
-    scoring = find_scoring(name, problem, 0 if source.classes is None else len(source.classes))
-    for loss in axes.get("loss", [options.loss]) if scoring.of_probabilities else ():
-        if loss != WITH_PROBABILITIES:
-            raise InputError(
-                f"scoring {name!r} measures probabilities, which only the loss {WITH_PROBABILITIES} gives: tune with "
-                f"--loss {WITH_PROBABILITIES} (loss={WITH_PROBABILITIES!r} in Python), or choose another scoring"
-            )
-    if scoring.add is None and name is not None:
-        require_defined(source, scoring, measure_folds(source, problem, fold, folds, scoring), folds)
-    return scoring
+def _find_measure(source: RowSource, options: TrainOptions, name: str | None) -> Scoring:
+    return find_scoring(name, find_problem(options.task), 0 if source.classes is None else len(source.classes))
+
+
+def _refuse_measure(
+    source: RowSource, options: TrainOptions, axes: Axes, fold: Folds, folds: int, measure: Scoring
+) -> None:
+    """Raise InputError if a loss, or the rows of a fold, do not suit the measure."""
+    if measure.of_probabilities and set(axes.get("loss", [options.loss])) != {WITH_PROBABILITIES}:
+        raise InputError(
+            f"scoring {measure.names[0]!r} measures probabilities, which only the loss {WITH_PROBABILITIES} gives: "
+            f"tune with --loss {WITH_PROBABILITIES} (loss={WITH_PROBABILITIES!r} in Python), or choose another scoring"
+        )
+    if measure.add is None:
+        problem = find_problem(options.task)
+        require_defined(source, measure, measure_folds(source, problem, fold, folds, measure), folds)
 
 
 def _make_grid(
