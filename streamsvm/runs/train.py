@@ -450,6 +450,11 @@ def train(
     """
     _refuse(out, keep_dual, start_from, keep_beside is not None or beside is not None)
     options, is_settled = settle_task(source, options), not needs_scale(options)
+    if options.max_passes == 1 and not is_settled:
+        raise InputError(
+            "max_passes is 1, but gamma 'scale' alone takes a pass: allow 2 passes (--max-passes 2, max_passes=2 in "
+            "Python), or give a number for gamma"
+        )
     with open_place(out, overwrite, on_written) as (place, report), interrupts.caught(), one_blas_thread():
         fits = set_up_group(source, stand_in_for_gamma(options), keep_dual, start_from, beside, eval_set)
         run, scratch, owner = None, fits[0].scratch, "" if place is None else str(place.resolve())
