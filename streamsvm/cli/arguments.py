@@ -273,7 +273,7 @@ class Tune(shared.Settings):
     forward = switch()
 
 
-class Scored(shared.ModelFile, shared.Rows, shared.Memory, shared.Json):
+class Scored(shared.ModelFile, shared.Rows, shared.Scheduler, shared.Memory, shared.Json):
     """The rows that a model scores.
 
     Parameters
@@ -378,7 +378,7 @@ class Import(shared.Json):
     overwrite = switch()
 
 
-class Verify(shared.ModelFile, shared.Memory, shared.Json):
+class Verify(shared.ModelFile, shared.Scheduler, shared.Memory, shared.Json):
     """The objective of a model, recomputed.
 
     Recompute the objective of a model, and on request its lower bound, in one read of the training rows. Exit status: 0
@@ -422,7 +422,22 @@ class Report(shared.Rows, shared.Json):
 
 
 class WarmUp(shared.Json):
-    """Compile all numerical functions ahead of their first use, for example in a container image."""
+    """Compile numerical functions ahead of their first use, for example in a container image.
+
+    Parameters
+    ----------
+    what : WHAT
+        the solvers that are used, by name; readers: of files; scores: of predict and evaluate; feature-maps (default:
+        all)
+    dense
+        compile solvers for dense rows only
+    sparse
+        compile solvers for sparse rows only
+    """
+
+    what = positional(settings.read_compiled, nargs="*")
+    dense = switch(one_of="layout", action="store_const", const=False, dest="is_sparse")
+    sparse = switch(one_of="layout", action="store_const", const=True, dest="is_sparse")
 
 
 KINDS = (Demo, Ingest, Delete, Info, Features, Train, Tune, Predict, Evaluate, Export, Import, Verify, Report, WarmUp)

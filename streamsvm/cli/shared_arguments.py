@@ -50,19 +50,28 @@ class Memory(Arguments):
     memory = option(parse_bytes)
 
 
-class Cluster(Arguments):
+class Scheduler(Arguments):
+    """A running cluster.
+
+    Machines
+    --------
+    scheduler : tcp://...
+        address of an existing Dask cluster
+    """
+
+    scheduler = option()
+
+
+class Cluster(Scheduler):
     """The worker processes.
 
     Machines
     --------
     workers : N|auto
         worker processes on this machine (default: threads here)
-    scheduler : tcp://...
-        address of an existing Dask cluster
     """
 
     workers = option(read_workers)
-    scheduler = option()
 
 
 class Engine(Cluster, Memory):

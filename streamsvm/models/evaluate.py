@@ -160,6 +160,7 @@ def evaluate(
     file_format: str | None = None,
     unknown_features: str = "error",
     memory_bytes: int | None = None,
+    scheduler: str | None = None,
 ) -> dict[str, Any]:
     """Measure a model on labelled rows, which are read chunk by chunk. Every row counts once, whatever its weight.
 
@@ -181,6 +182,8 @@ def evaluate(
     memory_bytes : int, optional
         See `predict`. The measures of a dataset are projected before it is read. The rows of a file are not counted
         beforehand, so the evaluation of a large file may end in the middle, once its measures would take too much.
+    scheduler : str, optional
+        See `predict`.
 
     Returns
     -------
@@ -212,7 +215,8 @@ def evaluate(
 
     label = read_as.label or recall_column(model, "label", data, file_format)
     read_as = replace(read_as, label=label, qid=read_as.qid or recall_column(model, "qid", data, file_format))
-    parts = score(model, data, model.problem.needs_labels, file_format, read_as, unknown_features)
+    how = file_format, read_as, unknown_features, scheduler, memory_bytes
+    parts = score(model, data, model.problem.needs_labels, *how)
     problem, reliability = model.problem, None
     if problem.predicts_labels and has_probabilities(model):
         reliability = Reliability()
