@@ -222,6 +222,9 @@ class MemoryNeed:
     state_bytes: int = 0
 
 
+NOTHING = MemoryNeed(0, 0, 0, 0)
+
+
 @dataclass(frozen=True)
 class Progress:
     """Progress of a solver: the objective P of its best point, a proved lower bound D of the optimum, and the passes.

@@ -241,6 +241,11 @@ class Tune(shared.Settings):
     class_weight : balanced|a=2,b=1
         factors of C by class, here for the labels a and b; balanced: rare classes count as much as others; may be given
         several times, to try each
+    scoring : NAME
+        the measure of held-out rows that chooses the best setting, by the name of scikit-learn's scorer, such as
+        balanced_accuracy, roc_auc, f1_macro, neg_log_loss or r2; an unknown name lists all names that suit the task
+        (default: accuracy; f1_micro for sets of labels, neg_mean_absolute_error for regression, ordered_pairs for
+        rankings)
     folds : N
         number of parts of the rows for cross-validation (default: 5)
     groups : COLUMN
@@ -264,11 +269,11 @@ class Tune(shared.Settings):
     epsilon = nu = option(settings.read_numbers)
     class_weight = option(settings.read_class_weight, action="append")
     folds = option(settings.read_count, default=5)
-    groups = option()
+    groups = scoring = option()
     forward = switch()
 
 
-class Scored(shared.ModelFile, shared.Rows, shared.Memory, shared.Json):
+class Scored(shared.ModelFile, shared.Rows, shared.Scheduler, shared.Memory, shared.Json):
     """The rows that a model scores.
 
     Parameters
@@ -373,7 +378,7 @@ class Import(shared.Json):
     overwrite = switch()
 
 
-class Verify(shared.ModelFile, shared.Memory, shared.Json):
+class Verify(shared.ModelFile, shared.Scheduler, shared.Memory, shared.Json):
     """The objective of a model, recomputed.
 
     Recompute the objective of a model, and on request its lower bound, in one read of the training rows. Exit status: 0
@@ -417,7 +422,22 @@ class Report(shared.Rows, shared.Json):
 
 
 class WarmUp(shared.Json):
-    """Compile all numerical functions ahead of their first use, for example in a container image."""
+    """Compile numerical functions ahead of their first use, for example in a container image.
+
+    Parameters
+    ----------
+    what : WHAT
+        the solvers that are used, by name; readers: of files; scores: of predict and evaluate; feature-maps (default:
+        all)
+    dense
+        compile solvers for dense rows only
+    sparse
+        compile solvers for sparse rows only
+    """
+
+    what = positional(settings.read_compiled, nargs="*")
+    dense = switch(one_of="layout", action="store_const", const=False, dest="is_sparse")
+    sparse = switch(one_of="layout", action="store_const", const=True, dest="is_sparse")
 
 
 KINDS = (Demo, Ingest, Delete, Info, Features, Train, Tune, Predict, Evaluate, Export, Import, Verify, Report, WarmUp)

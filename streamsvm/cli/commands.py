@@ -126,7 +126,14 @@ def run_features(options: argparse.Namespace) -> int:
     return show(options, about, fill_text("features.txt", **about))
 
 
-PREDICTED = ("overwrite", "probabilities", "row_numbers", "top", "unknown_features")  # the options passed on unchanged
+PREDICTED = (
+    "overwrite",
+    "probabilities",
+    "row_numbers",
+    "scheduler",
+    "top",
+    "unknown_features",
+)  # the options passed on unchanged
 
 
 def run_predict(options: argparse.Namespace) -> int:
@@ -155,7 +162,7 @@ def run_evaluate(options: argparse.Namespace) -> int:
     if options.curves and not options.json:
         raise InputError("--curves has no effect without --json; `report RUN --eval DATA` draws the curves")
     reading = settings.make_record(Columns, options), options.format, options.unknown_features, options.memory
-    scores = evaluate(load(options.model), options.data, *reading)
+    scores = evaluate(load(options.model), options.data, *reading, options.scheduler)
     if not options.curves:
         scores.pop("curves", None)
     return show(options, scores, info.format_evaluation(scores))
@@ -172,7 +179,7 @@ def run_verify(options: argparse.Namespace) -> int:
             f"{hide_secrets(options.model)}: --dual reads the dual point of a run on a local disk; copy the run there"
         )
     dual_file = find_dual_file(Path(options.model))
-    found = verify(model, source, options.dual, options.memory, options.threads, dual_file)
+    found = verify(model, source, options.dual, options.memory, options.threads, dual_file, options.scheduler)
     show(options, found.as_json(), fill_text("verification.txt", **found.as_json()))
     return 0 if found.agrees else 1
 
@@ -229,15 +236,20 @@ def run_warm_up(options: argparse.Namespace) -> int:
 
     if TEMPORARY in CACHE_FOLDER:
         raise InputError("no folder for compiled kernels is writable; set NUMBA_CACHE_DIR to a writable folder")
-    began = time.monotonic()
-    for parser in PARSERS:
-        compile_parser(parser)
-    load_widening("float16")
-    groups = {FEATURE_MAPS, *(group for method in SOLVERS for group in method.groups)}
+    began, asked = time.monotonic(), set(options.what or settings.COMPILED)
+    groups = {group for method in SOLVERS if method.name in asked for group in method.groups}
+    if settings.FEATURES in asked:
+        groups.add(FEATURE_MAPS)
+    if settings.READERS in asked:
+        for parser in PARSERS:
+            compile_parser(parser)
+        load_widening("float16")
     for group in sorted(groups):
-        compile_all((group,))
-    compile_all_scores()
-    n_groups, seconds = len(PARSERS) + len(groups) + 2, time.monotonic() - began
+        compile_all((group,), options.is_sparse)
+    if settings.SCORES in asked:
+        compile_all_scores()
+    n_groups = len(groups) + (len(PARSERS) + 1) * (settings.READERS in asked) + (settings.SCORES in asked)
+    seconds = time.monotonic() - began
     facts = {"groups": n_groups, "cache": str(CACHE_FOLDER), "seconds": seconds}
     kept = f"{say_count(n_groups, 'group')} of kernels compiled and kept in {CACHE_FOLDER}"
     return show(options, facts, f"{kept} ({seconds:.0f} s)")

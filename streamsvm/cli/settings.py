@@ -67,6 +67,17 @@ def read_losses(text: str) -> tuple[str, ...]:
     return tuple(text.split(","))
 
 
+READERS, SCORES, FEATURES = "readers", "scores", "feature-maps"
+COMPILED = (*name_solvers(), READERS, SCORES, FEATURES)  # what warm-up compiles
+
+
+def read_compiled(text: str) -> str:
+    """Return the name of a solver, or of another part of what warm-up compiles."""
+    if text not in COMPILED:
+        raise InputError(f"{text!r}: choose from {', '.join(COMPILED)}")
+    return text
+
+
 def read_names(text: str) -> list[str]:
     """Return the names in a string such as "a,b"."""
     return [name for name in text.split(",") if name]

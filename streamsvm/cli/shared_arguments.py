@@ -50,19 +50,28 @@ class Memory(Arguments):
     memory = option(parse_bytes)
 
 
-class Cluster(Arguments):
+class Scheduler(Arguments):
+    """A running cluster.
+
+    Machines
+    --------
+    scheduler : tcp://...
+        address of an existing Dask cluster
+    """
+
+    scheduler = option()
+
+
+class Cluster(Scheduler):
     """The worker processes.
 
     Machines
     --------
     workers : N|auto
         worker processes on this machine (default: threads here)
-    scheduler : tcp://...
-        address of an existing Dask cluster
     """
 
     workers = option(read_workers)
-    scheduler = option()
 
 
 class Engine(Cluster, Memory):
@@ -226,8 +235,8 @@ class Settings(Kernel, Engine, Opening, Json):
     rank : N
         number of features of a --map that approximates a kernel (default: 300)
     probabilities
-        give the model probabilities, fitted to held-out scores of five folds: a sigmoid or an isotonic function of each
-        score, or one temperature for all scores
+        give the model probabilities, fitted to held-out scores of five folds: a sigmoid (default) or an isotonic
+        function of each score, or one temperature for all scores
     solver : NAME
     option : NAME=VALUE
         an option of the solver, which --help-solver lists; may be given several times
@@ -299,7 +308,7 @@ class Settings(Kernel, Engine, Opening, Json):
     class_weight = option(read_class_weight)
     resident_rows = option()
     seed = option(int, default=0)
-    probabilities = option(choices=PROBABILITIES)
+    probabilities = option(choices=PROBABILITIES, nargs="?", const=PROBABILITIES[0])
     resume = overwrite = switch(one_of="folder")
     option = option(read_pair, action="append", default=[])  # hides the function of this name
 

@@ -88,6 +88,7 @@ def run_tune(options: argparse.Namespace) -> int:
     folder = options.out, options.resume, options.overwrite
     costs = options.C or ((1.0,) if find_problem(options.task).has_nu else ())
     how: dict[str, Any] = {"others": axes, "forward": options.forward, "probabilities": options.probabilities}
+    how["scoring"] = options.scoring
     with Line() as line, shown(lambda reading: line.show_passing(reading.describe())):
         how["progress"], report = partial(show_grid, line), RowCounter(line).add
         with open_rows(dataset, read_map(options), settings, *folder, report=report, for_grid=True) as rows:

@@ -31,6 +31,7 @@ from streamsvm.numeric.rows import F64
 from streamsvm.options import TrainOptions, check_count, require_weights, sum_weights
 from streamsvm.passes import Progress
 from streamsvm.runs.calibrate import require_folds, train_with_probabilities
+from streamsvm.runs.held_out import EvalSet
 from streamsvm.runs.on_the_fly import open_rows
 from streamsvm.runs.results import STATUSES, Listener, Result
 from streamsvm.solvers.options import FeatureOptions, OptionSet
@@ -181,7 +182,7 @@ class BaseSVM(Parameters, CallbackSupportMixin, BaseEstimator):  # type: ignore[
         self._skl_callbacks = [to_callback(callback) for callback in callbacks]
         return self
 
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None, *, eval_set: Any = None) -> Self:
         """Train on rows with labels or, for a regression, with targets.
 
         Parameters
@@ -194,6 +195,10 @@ class BaseSVM(Parameters, CallbackSupportMixin, BaseEstimator):  # type: ignore[
             column for each of L labels; a row may have any number of them.
         sample_weight : array-like of shape (n,), optional
             The weights of the rows, >= 0; None with a dataset.
+        eval_set : pair (X, y), Dataset, or path of one, optional
+            Rows on which the model of each step is measured, in the same forms as X and y, such as Dask collections.
+            `history_` then has "eval_score": the accuracy; for sets of labels, F1 over all decisions; for a regression,
+            minus the mean absolute error.
 
         Returns
         -------
@@ -204,33 +209,37 @@ class BaseSVM(Parameters, CallbackSupportMixin, BaseEstimator):  # type: ignore[
         InputError
             A ValueError, for unsuitable data and parameters.
         """
-        return self._fit(X, y, sample_weight)
+        return self._fit(X, y, sample_weight, eval_set=eval_set)
 
-    def _fit(self, X: Any, y: Any, sample_weight: Any, qid: Any = None) -> Self:
+    def _fit(self, X: Any, y: Any, sample_weight: Any, qid: Any = None, eval_set: Any = None) -> Self:
         """Train, and set the fitted attributes."""
-        return self._set_result(self._train(X, y, sample_weight, qid), y)
+        return self._set_result(self._train(X, y, sample_weight, qid, eval_set), y)
 
     @with_callbacks  # type: ignore[untyped-decorator]
-    def _train(self, X: Any, y: Any, sample_weight: Any, qid: Any) -> Result:
+    def _train(self, X: Any, y: Any, sample_weight: Any, qid: Any, eval_set: Any = None) -> Result:
         """Return the result of a training."""
         options, way = self._options(), inputs.choose_calibration(getattr(self, "probability", False))
         require_folds(options, way)
-        with inputs.connected(self), caught(), inputs.open_source(self, X, y, sample_weight, qid) as source:
+        held_out = inputs.open_eval_set(self, eval_set)
+        opened = inputs.open_source(self, X, y, sample_weight, qid)
+        with inputs.connected(self), caught(), opened as source, held_out as measured:
             require_weights(sum_weights(source))
             inputs.warn_about_queries(source, options.task)
             listener = FitListener(self, self._list_given(X), y, {"sample_weight": sample_weight, "qid": qid})
             with shown(listener.show_reading):
-                result = self._train_rows(source, options, way, listener)
+                result = self._train_rows(source, options, way, listener, measured)
         if result.status == "interrupted":
             raise KeyboardInterrupt(f"the checkpoint is in {self.checkpoint}: call fit again to continue")
         listener.end(result.model)
         return result
 
-    def _train_rows(self, source: RowSource, options: TrainOptions, way: str | None, listener: Listener) -> Result:
+    def _train_rows(
+        self, source: RowSource, options: TrainOptions, way: str | None, listener: Listener, eval_set: EvalSet | None
+    ) -> Result:
         """Return the result of a training on rows. way: the name of a calibration, or None."""
         out, client = self.checkpoint, self.client
         with open_rows(source, self._name_map(), options, out, resume=out is not None, client=client) as rows:
-            given = {"client": client, "listener": listener, **rows.arguments}
+            given = {"client": client, "listener": listener, "eval_set": eval_set, **rows.arguments}
             given["start_from"] = self._get_start(rows.source, rows.options)
             return train_with_probabilities(rows.source, rows.options, way, out, **given)
 

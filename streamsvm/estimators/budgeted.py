@@ -52,10 +52,10 @@ class BudgetedSVM(KernelSVM):  # type: ignore[misc]
     expected_rows: int | None = None
     solver: OptionSet | str = BudgetedSGD.name
 
-    def _fit(self, X: Any, y: Any, sample_weight: Any, qid: Any = None) -> Self:
+    def _fit(self, X: Any, y: Any, sample_weight: Any, qid: Any = None, eval_set: Any = None) -> Self:
         """Train from the beginning, and end the stream of `partial_fit`."""
         self.__dict__.pop("_stream", None)
-        return super()._fit(X, y, sample_weight, qid)
+        return super()._fit(X, y, sample_weight, qid, eval_set)
 
     def _learn(self, chunk: ArrayDataset, y: Any) -> Self:
         """Learn from the first or next chunk of a stream, and set the fitted attributes."""

@@ -28,6 +28,7 @@ from streamsvm.numeric.rows import I64, U8, CsrRows
 from streamsvm.numeric.stored_types import look_at_features
 from streamsvm.options import require_weights
 from streamsvm.problems.ranking import RANK
+from streamsvm.runs.held_out import EvalSet
 from streamsvm.system import deadline
 from streamsvm.system.errors import InputError, list_few
 
@@ -78,21 +79,42 @@ def open_source(
             _require_labels(estimator, y)
         if y is not None and arrays.count_label_axes(y) == 2 and not takes_label_sets(estimator, y):
             raise InputError(f"{type(estimator).__name__} takes one label for each row, not a matrix of labels")
-        from streamsvm.ingestion.ingest import IngestOptions
-        from streamsvm.ingestion.readers import ingest
-
-        with TemporaryDirectory(prefix="streamsvm") as folder:
-            options = IngestOptions(regression=is_regressor(estimator))
-            rows = Path(folder) / "rows.zarr"
-            on_cluster = nullcontext() if estimator.client is None else estimator.client.as_current()
-            with on_cluster, deadline.limit(estimator.max_seconds):
-                dataset = ingest(X, rows, y, sample_weight=sample_weight, qid=qid, groups=groups, options=options)
+        with _written(estimator, X, y, sample_weight=sample_weight, qid=qid, groups=groups) as dataset:
             _require_labels(estimator, dataset.classes if dataset.has_targets is False else dataset.n_rows)
             if is_classifier(estimator) and not dataset.has_label_sets:
                 _require_two(dataset.classes)
             yield dataset
     else:
         yield _check_arrays(estimator, X, y, sample_weight, qid, groups)
+
+
+@contextmanager
+def _written(estimator: Any, X: Any, y: Any, **vectors: Any) -> Iterator[Any]:
+    """Write rows to a temporary dataset."""
+    from streamsvm.ingestion.ingest import IngestOptions
+    from streamsvm.ingestion.readers import ingest
+
+    with TemporaryDirectory(prefix="streamsvm") as folder:
+        options = IngestOptions(regression=is_regressor(estimator))
+        on_cluster = nullcontext() if estimator.client is None else estimator.client.as_current()
+        with on_cluster, deadline.limit(estimator.max_seconds):
+            dataset = ingest(X, Path(folder) / "rows.zarr", y, options=options, **vectors)
+        yield dataset
+
+
+@contextmanager
+def open_eval_set(estimator: Any, eval_set: Any) -> Iterator[EvalSet | None]:
+    """Open the rows on which the model of each step is measured. Rows that are no dataset are written to one."""
+    if eval_set is None:
+        yield None
+    elif is_dataset(eval_set):
+        with open_source(estimator, eval_set, None, None) as source:
+            yield EvalSet(source)
+    elif isinstance(eval_set, tuple) and len(eval_set) == 2:
+        with _written(estimator, *eval_set) as source:
+            yield EvalSet(source)
+    else:
+        raise InputError("eval_set: give a pair (X, y), a dataset or its path")
 
 
 def warn_about_queries(source: RowSource, task: str) -> None:

@@ -30,6 +30,7 @@ from streamsvm.numeric.rows import F64
 from streamsvm.options import TrainOptions, check_numbers
 from streamsvm.problems.nu import NU_CLASSIFY, NU_REGRESS
 from streamsvm.problems.registry import settle_multi_class
+from streamsvm.runs.held_out import EvalSet
 from streamsvm.runs.results import Event, Listener, Result
 from streamsvm.runs.train import train
 from streamsvm.solvers.options import FeatureOptions, InteriorPoint, InteriorPointOptions, name_options, read_options
@@ -80,15 +81,16 @@ class LibsvmSVC(LibsvmLike, BaseSVC):
     break_ties: bool | None = None
     multi_class: str | None = None
 
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None, *, eval_set: Any = None) -> Self:
         """Train on labelled rows; see `LinearSVC.fit`. Rows whose weights are not positive are left out."""
         if self.decision_function_shape not in ("ovr", "ovo"):
             raise InputError(f"decision_function_shape is {self.decision_function_shape!r}; 'ovr' or 'ovo' is expected")
         if self._name_solver() != "interior-point":
-            return super().fit(X, y, sample_weight)
-        if choose_calibration(self.probability):
+            return super().fit(X, y, sample_weight, eval_set=eval_set)
+        if choose_calibration(self.probability) or eval_set is not None:
             raise InputError(
-                "probability is not supported with solver='interior-point', which computes features of all rows"
+                "probability and eval_set are not supported with solver='interior-point', which computes features of "
+                "all rows"
             )
         self._X_fit = None
         return self._set_result(self._train(X, y, sample_weight, None), y)
@@ -219,10 +221,12 @@ class SVC(LibsvmSVC):
 
     C: float = 1.0
 
-    def _train_rows(self, source: RowSource, options: TrainOptions, way: str | None, listener: Listener) -> Result:
+    def _train_rows(
+        self, source: RowSource, options: TrainOptions, way: str | None, listener: Listener, eval_set: EvalSet | None
+    ) -> Result:
         """Train; the interior-point method learns from features, and its model is unfolded into a sum of kernels."""
         if self._name_solver() != "interior-point":
-            return super()._train_rows(source, options, way, listener)
+            return super()._train_rows(source, options, way, listener, eval_set)
         check_numbers(options)
         began, out = time.monotonic(), None if self.checkpoint is None else to_local_path(self.checkpoint)
         if out is not None:

@@ -48,7 +48,7 @@ class KernelSVM(KernelParameters, BaseSVM):  # type: ignore[misc]
         Only for kernel="linear".
     """
 
-    def _fit(self, X: Any, y: Any, sample_weight: Any, qid: Any = None) -> Self:
+    def _fit(self, X: Any, y: Any, sample_weight: Any, qid: Any = None, eval_set: Any = None) -> Self:
         """Train. Raises InputError for a solver of linear models, which have no support vectors."""
         able = list(dict.fromkeys(method.name for method in SOLVERS if len(method.kernels) > 1))
         name = self._name_solver()
@@ -56,7 +56,7 @@ class KernelSVM(KernelParameters, BaseSVM):  # type: ignore[misc]
             raise InputError(
                 f"solver {name!r}: {type(self).__name__} trains sums of kernels; choose from {', '.join(able)}"
             )
-        return super()._fit(X, y, sample_weight, qid)
+        return super()._fit(X, y, sample_weight, qid, eval_set)
 
     def _choose_dtype(self, n_rows: int) -> type[np.float32 | np.float64]:
         """Return float64 if SMO solves this number of rows in float64; otherwise float32, as in datasets."""
@@ -135,7 +135,7 @@ class LibsvmLike(SolverParameters, KernelSVM):  # type: ignore[misc]
     shrinking: bool = True
     cache_size: float = 200
 
-    def _fit(self, X: Any, y: Any, sample_weight: Any, qid: Any = None) -> Self:
+    def _fit(self, X: Any, y: Any, sample_weight: Any, qid: Any = None, eval_set: Any = None) -> Self:
         self._X_fit, self._least_weight = None, 1.0
         if callable(self.kernel):
             values = self._evaluate_all(X, y)
@@ -146,7 +146,7 @@ class LibsvmLike(SolverParameters, KernelSVM):  # type: ignore[misc]
             sample_weight = np.maximum(read_weights(sample_weight), 0.0)
             self._require_weights(sample_weight, y)
             self._least_weight = float(np.min(sample_weight[sample_weight > 0], initial=np.inf))
-        return super()._fit(X, y, sample_weight, qid)
+        return super()._fit(X, y, sample_weight, qid, eval_set)
 
     def _set_model(self, model: Any, label_dtype: Any = None) -> None:
         super()._set_model(model, label_dtype)

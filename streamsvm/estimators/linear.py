@@ -244,14 +244,15 @@ class LinearSVC(BaseLinear, BaseSVC):
 
 
 class LogisticRegression(BaseLinear, BaseSVC):
-    """Logistic regression with a certificate, on data of any size.
+    """Logistic regression with a certificate, on data of any size; many classes are one against the rest, not softmax.
 
         P(w, b) = 1/2 (|w|^2 + (b / intercept_scaling)^2) + sum_i C_i log(1 + exp(-y_i (w.x_i + b)))
 
     P is minimised with C_i = C * class_weight[y_i] * sample_weight_i, by Newton's method, whose passes sum the gradient
     and the curvature over all rows. Training ends with the status "converged" only if the relative duality gap over all
     rows is proved to be at most `tol`. The bias is penalised, as in LIBLINEAR; a larger `intercept_scaling` penalises
-    it less. K > 2 classes are K such problems, one against the rest, solved in the same reads of the data.
+    it less. K > 2 classes are K such problems, one against the rest, solved in the same reads of the data. The
+    multinomial model of scikit-learn's LogisticRegression differs, and is often more accurate.
 
     Parameters
     ----------

@@ -235,7 +235,7 @@ class BaseOneClass(OutlierMixin, BaseSVM):  # type: ignore[misc]
     class_weight = None
     nu: float = 0.5
 
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:  # noqa: ARG002
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:  # type: ignore[override]  # noqa: ARG002
         """Train on rows of the class; a share `nu` of them may be outliers. See `LinearSVC.fit`; y is ignored."""
         return super().fit(X, None, sample_weight)
 

@@ -29,13 +29,16 @@ class Tuned(Tuning):
     Attributes
     ----------
     trials : tuple of Trial
-        One for each setting: C, gamma, others (loss, epsilon, nu, class_weight, if they were varied), scores (by fold:
-        the share of held-out rows or pairs that are right; for sets of labels, F1 over all decisions; for regression,
-        minus the mean absolute error), mean, converged, and passes.
+        One for each setting: C, gamma, others (loss, epsilon, nu, class_weight, if they were varied), scores (of the
+        held-out rows, by fold), mean, std and standard_error of the scores, converged, and passes.
     best : Trial
         The trial with the best mean; among equal means, the one with the smallest C.
     estimator : LinearSVC, SVC, BudgetedSVC or RankSVM
         The best setting, fitted to all rows.
+    scoring : str
+        The name of the measure of the scores; greater is better.
+    ideal_score : float
+        The best value that the measure can have: 0 for errors (neg_...), and 1 otherwise.
     result : streamsvm.runs.results.Result
         The result of training the estimator.
     passes, read_bytes, seconds : int, int, float
@@ -74,6 +77,7 @@ def tune(
     qid: Any = None,
     groups: Any = None,
     forward: bool = False,
+    scoring: str | None = None,
     probability: bool | str = False,
     memory: str | int | None = None,
     out: str | Path | None = None,
@@ -102,6 +106,15 @@ def tune(
     forward : bool, default=False
         Whether the groups are split in their order, so that each fold comes after all rows that its fit is trained on.
         This is for times and other ordered groups.
+    scoring : str or None, default=None
+        The measure of held-out rows that chooses the best setting, by the name of scikit-learn's scorer: for classes,
+        "accuracy" (the default), "balanced_accuracy", "matthews_corrcoef", "f1_macro" and the other averages of f1,
+        precision and recall, with two classes also "roc_auc", "average_precision", "f1", "precision" and "recall" (of
+        the second class), and with the logistic loss "neg_log_loss" and "neg_brier_score"; for sets of labels,
+        "f1_micro" (the default), the other averages, and "accuracy" of whole sets; for regression,
+        "neg_mean_absolute_error" (the default), "neg_mean_squared_error", "neg_root_mean_squared_error" and "r2"; for
+        a ranking, "ordered_pairs" (the default), "kendall_tau", "ndcg@1", "ndcg@5", "ndcg@10", and with two ranks
+        "roc_auc". Every row counts once, whatever its weight.
     probability : bool or {"sigmoid", "isotonic", "temperature"}, default=False
         Whether the best model has probabilities, as in LinearSVC.
     memory : str, int or None, default=None
@@ -155,6 +168,6 @@ def tune(
     with connected(like), open_source(like, X, y, sample_weight, qid, groups) as source:
         warn_about_queries(source, options.task)
         how: dict[str, Any] = {"resume": resume, "overwrite": overwrite, "others": axes, "forward": forward}
-        how["probabilities"] = choose_calibration(probability)
+        how |= {"probabilities": choose_calibration(probability), "scoring": scoring}
         found = tune_source(source, options, C, gamma, folds, out, like.client, **how)
     return Tuned(**vars(found), estimator=make_estimator(found.result.model))

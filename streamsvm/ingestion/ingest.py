@@ -8,6 +8,7 @@ class codes, and writes the dataset. Both passes need bounded memory.
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Generator, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, nullcontext
@@ -37,6 +38,7 @@ from streamsvm.numeric.rows import CsrRows, Matrix, Rows, count_nonzeros, drop_z
 from streamsvm.numeric.stored_types import KINDS, STORED_AS, FeatureStatistics, Scaling
 from streamsvm.system import interrupts
 from streamsvm.system.errors import InputError, NeedsOptionError
+from streamsvm.system.files import is_remote
 from streamsvm.system.machine import default_threads
 from streamsvm.system.threads import work_ahead
 
@@ -479,11 +481,13 @@ def describe_rows(seed: int | None, survey: Survey) -> dict[str, Any]:
     classes, options = survey.classes(), survey.options
     state = None if options.source_state is None else dict(options.source_state)
     recorded = {LABEL_COLUMN: options.label_column, QID_COLUMN: options.qid_column, "source_state": state}
+    # without folders, so that the fingerprint does not depend on the working directory
+    names = [each if is_remote(each) else Path(os.path.abspath(each)).name for each in survey.name.split(", ")]
     return {
         "classes": None if classes is None else classes.tolist(),
         "feature_names": survey.feature_names,
         "shuffle": seed,
-        "source": survey.name,
+        "source": ", ".join(names),
         **({} if survey.encoding is None else {ENCODING: survey.encoding.as_json()}),
         **{key: value for key, value in recorded.items() if value is not None},
     }

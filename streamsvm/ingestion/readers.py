@@ -252,7 +252,7 @@ def ingest(
         Format of the files. By default it is determined by their names.
     label : str, optional
         The column of a CSV or Parquet file that holds the labels. By default it is the column named label, target,
-        class or y. The labels of a frame are given as `y`: all of its columns are features.
+        class or y. The column of a pandas or Dask frame, if the labels are not given as `y`.
     header : {"auto", "yes", "no"}
         Whether the first row of a CSV file names the columns; "auto" decides by its cells.
     sep : str, optional
@@ -359,6 +359,11 @@ def _open_rows(
     if is_anndata(source):
         refuse_beside(vectors, "is an AnnData object: name its columns of obs, such as label='cell_type'")
         return read_anndata(source, columns)
+    if comes_from(source, "dask") and hasattr(source, "columns") and columns != Columns():
+        from streamsvm.data.sources.dask_collections import Partitions
+
+        refuse_beside(vectors, "is a Dask frame with options for columns: name its columns, such as label='y'")
+        source = (compute() for compute in Partitions([source])[0])
     if comes_from(source, "datasets"):  # the package `datasets` of Hugging Face
         source = source.with_format("arrow").iter(HUGGING_FACE_ROWS)
     if isinstance(source, Iterator):

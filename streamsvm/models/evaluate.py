@@ -22,17 +22,20 @@ from streamsvm.data.tables.columns import Columns
 from streamsvm.models.calibration import CALIBRATIONS, find_calibration, share_out
 from streamsvm.models.model import Model
 from streamsvm.numeric.rows import F64
-from streamsvm.problems.problem import Scored
-from streamsvm.system.errors import InputError, MemoryBudgetError
+from streamsvm.problems.problem import Problem, Scored, Scoring
+from streamsvm.system.errors import InputError, MemoryBudgetError, require_known
 from streamsvm.system.machine import format_bytes, resident_bytes
 
 if TYPE_CHECKING:
     from streamsvm.models.score import Data
 
 
+WITH_PROBABILITIES = "logistic"  # the loss whose scores are the logarithms of odds
+
+
 def has_probabilities(model: Model) -> bool:
     """Return whether the scores of the model can be turned into probabilities."""
-    return find_calibration(model.info) is not None or model.info.get("loss") == "logistic"
+    return find_calibration(model.info) is not None or model.info.get("loss") == WITH_PROBABILITIES
 
 
 def require_probabilities(model: Model) -> None:
@@ -118,6 +121,38 @@ class Reliability:
         return {"brier_score": self.brier / n, "log_loss": self.log_loss / n, "reliability": curve}
 
 
+def add_probabilities(found: F64, truth: npt.NDArray[Any]) -> F64:
+    """Return the number of rows and the sums of their log losses and Brier scores, from probabilities and codes."""
+    sums = Reliability()
+    sums.add(found, truth)
+    return np.array([sums.n_rows, sums.log_loss, sums.brier])
+
+
+def measure_probabilities(sums: F64) -> dict[str, float | None]:
+    """Return the measures of probabilities from the sums of `add_probabilities`."""
+    n_rows, log_loss, brier = sums.tolist()
+    return {"neg_log_loss": -log_loss / max(1.0, n_rows), "neg_brier_score": -brier / max(1.0, n_rows)}
+
+
+OF_PROBABILITIES = Scoring(
+    ("neg_log_loss", "neg_brier_score"), measure_probabilities, add_probabilities, of_probabilities=True
+)
+
+
+def find_scoring(name: str | None, problem: Problem, n_classes: int) -> Scoring:
+    """Return the scoring whose only measure has this name; None: the default measure of the problem.
+
+    Raises InputError, with the names of all measures of the problem, for an unknown name.
+    """
+    able = problem.list_scorings(n_classes)
+    if problem.predicts_labels and problem.has_classes and not problem.has_label_sets:
+        able = (*able, OF_PROBABILITIES)
+    by_name = {each: scoring for scoring in able for each in scoring.names}
+    name = next(iter(by_name)) if name is None else name
+    require_known("scoring", name, by_name)
+    return replace(by_name[name], names=(name,))
+
+
 def evaluate(
     model: Model,
     data: Data,
@@ -125,6 +160,7 @@ def evaluate(
     file_format: str | None = None,
     unknown_features: str = "error",
     memory_bytes: int | None = None,
+    scheduler: str | None = None,
 ) -> dict[str, Any]:
     """Measure a model on labelled rows, which are read chunk by chunk. Every row counts once, whatever its weight.
 
@@ -146,6 +182,8 @@ def evaluate(
     memory_bytes : int, optional
         See `predict`. The measures of a dataset are projected before it is read. The rows of a file are not counted
         beforehand, so the evaluation of a large file may end in the middle, once its measures would take too much.
+    scheduler : str, optional
+        See `predict`.
 
     Returns
     -------
@@ -177,7 +215,8 @@ def evaluate(
 
     label = read_as.label or recall_column(model, "label", data, file_format)
     read_as = replace(read_as, label=label, qid=read_as.qid or recall_column(model, "qid", data, file_format))
-    parts = score(model, data, model.problem.needs_labels, file_format, read_as, unknown_features)
+    how = file_format, read_as, unknown_features, scheduler, memory_bytes
+    parts = score(model, data, model.problem.needs_labels, *how)
     problem, reliability = model.problem, None
     if problem.predicts_labels and has_probabilities(model):
         reliability = Reliability()

@@ -45,6 +45,7 @@ def predict(
     columns: Sequence[str] = (),
     unknown_features: str = UNKNOWN_FEATURES[0],
     memory_bytes: int | None = None,
+    scheduler: str | None = None,
 ) -> int:
     """Write the predicted label and the score of every row to a file, wholly or not at all.
 
@@ -82,6 +83,8 @@ def predict(
         their number.
     memory_bytes : int, optional
         The most memory that this process may use. Fewer threads work if necessary. By default there is no limit.
+    scheduler : str, optional
+        The address of a Dask cluster whose workers score the rows of a dataset; memory_bytes then limits each worker.
 
     Returns
     -------
@@ -101,8 +104,9 @@ def predict(
     made.check()
     write = choose_writer(made, out, overwrite)
     read_as = replace(read_as, read_label=False)
-    with memory_kept_for(model, data, file_format, memory_bytes):
-        write(made.predict(score(model, data, False, file_format, read_as, unknown_features)))
+    parts = score(model, data, False, file_format, read_as, unknown_features, scheduler, memory_bytes)
+    with memory_kept_for(model, data, file_format, memory_bytes if scheduler is None else None):
+        write(made.predict(parts))
     return made.n_rows
 
 

@@ -27,7 +27,7 @@ from streamsvm.ingestion.readers import (
     open_frame,
 )
 from streamsvm.models.model import Model
-from streamsvm.models.score_rows import compile_scores, score_ahead, score_chunks
+from streamsvm.models.score_rows import compile_scores, score_ahead, score_chunks, score_on_workers
 from streamsvm.numeric.rows import CsrRows, Matrix, Rows
 from streamsvm.numeric.stored_types import as_matrix, round_features
 from streamsvm.problems.problem import Scored
@@ -51,16 +51,20 @@ def score(
     file_format: str | None = None,
     columns: Columns = AS_IT_IS,
     unknown_features: str = UNKNOWN_FEATURES[0],
+    scheduler: str | None = None,
+    memory_bytes: int | None = None,
 ) -> Iterator[Scored]:
     """Yield the scores of all rows of a dataset or a file, in order, with labels and query ids if there are any.
 
     need_labels: whether to raise InputError for rows without labels. columns: how to read the columns of a file.
     unknown_features: "error" refuses rows with more features than the model has; "ignore" leaves out the others, and
-    warns once of their number.
+    warns once of their number. scheduler, memory_bytes: see `predict`.
     """
     require_known("unknown_features", unknown_features, UNKNOWN_FEATURES)
     ignores = unknown_features == "ignore"
     if isinstance(data, str | Path) and is_file_of_rows(data, file_format):
+        if scheduler is not None:
+            raise InputError(f"{data}: workers score datasets, not files: ingest it first, or remove --scheduler")
         return _score_file(model, data, need_labels, file_format, columns, ignores)
     source: RowSource = open_dataset(data, columns.label) if isinstance(data, str | Path) else data
     useless = [name for name in OF_FILES if getattr(columns, name) != getattr(AS_IT_IS, name)]
@@ -76,7 +80,10 @@ def score(
     if need_labels:
         _compare_labels(model, source.name, source.has_label_sets)
     compile_scores(model, source.is_sparse, need_labels)
-    return score_chunks(model, _fit_width(model, source, ignores))
+    source = _fit_width(model, source, ignores)
+    if scheduler is None:
+        return score_chunks(model, source)
+    return score_on_workers(model, source, scheduler, _count_work(model, source), memory_bytes)
 
 
 def _fit_width(model: Model, source: RowSource, ignores: bool) -> RowSource:
@@ -159,19 +166,24 @@ def memory_kept_for(
     """
     if memory_bytes is None:  # do not list a store or open a dataset for nothing
         return nullcontext()
-    row_scores = 8 * math.prod(model.score_shape) + 16
     if isinstance(data, str | Path) and is_file_of_rows(data, file_format):
         # The reader and the scorer hold one piece more than they have threads each.
         piece = min(PIECE_BYTES, PIECE_COPIES * guess_bytes(list_files([data])))
         return memory_kept(memory_bytes, lambda threads: FILE_BYTES + 2 * (threads + 1) * piece)
     source: RowSource = open_dataset(data) if isinstance(data, str | Path) else data
-    work = source.stream_bytes() + TILE_COPIES * TILE_BYTES
-    chunk = SCORE_COPIES * row_scores * int(np.diff(source.chunk_starts).max())
+    work, chunk = _count_work(model, source)
 
     def count(threads: int) -> int:
         return threads * work + (threads + 2) * chunk + row_bytes * source.n_rows
 
     return memory_kept(memory_bytes, count)
+
+
+def _count_work(model: Model, source: RowSource) -> tuple[int, int]:
+    """Return the bytes for which a thread scores a chunk, and those of the scores of the largest chunk."""
+    row_scores = 8 * math.prod(model.score_shape) + 16
+    chunk = SCORE_COPIES * row_scores * int(np.diff(source.chunk_starts).max())
+    return source.stream_bytes() + TILE_COPIES * TILE_BYTES, chunk
 
 
 def _score_file(

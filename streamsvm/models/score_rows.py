@@ -6,8 +6,10 @@ never trained, a child process compiles missing functions and the user is inform
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Iterator
-from typing import TypeVar
+from functools import partial
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -33,6 +35,10 @@ def compile_scores(model: Model, is_sparse: bool, with_measures: bool = False) -
 
     is_sparse: whether the rows are sparse.
     """
+    load_or_compile(_name_functions(model, is_sparse, with_measures), run_scores)
+
+
+def _name_functions(model: Model, is_sparse: bool, with_measures: bool = False) -> tuple[str, ...]:
     if isinstance(model, KernelModel):
         names = [_name_sums(model.kernel, model.support_vectors)]
     elif model.features is None:
@@ -43,7 +49,7 @@ def compile_scores(model: Model, is_sparse: bool, with_measures: bool = False) -
             names.append(_name_sums(model.features.map.kernel, model.features.map.rows))
     if with_measures and (len(model.classes) == 2 or not model.problem.predicts_labels):
         names.append(PAIRS)
-    load_or_compile(tuple(names), run_scores)
+    return tuple(names)
 
 
 def compile_all_scores() -> None:
@@ -75,7 +81,50 @@ def _name_sums(kernel: Kernel, rows: Matrix) -> str:
 
 
 def score_chunks(model: Model, source: RowSource, threads: int | None = None) -> Iterator[Scored]:
-    """Yield the scores of every chunk, in order. Each thread works on one chunk in memory.
+    """Yield the scores of every chunk, in order. Each thread works on one chunk in memory. See `make_chunk_scorer`."""
+    score_chunk = make_chunk_scorer(model, source)
+    if source.n_chunks == 1 and not source.on_disk:  # starting a thread would take longer than scoring a few rows
+        with one_blas_thread():
+            yield score_chunk(0)
+        return
+    yield from score_ahead(iter(range(source.n_chunks)), score_chunk, threads or default_threads())
+
+
+CHUNKS_A_THREAD = 4  # whose scores workers hold until they are taken
+
+
+def score_on_workers(
+    model: Model, source: RowSource, scheduler: str, work_bytes: tuple[int, int], memory_bytes: int | None
+) -> Iterator[Scored]:
+    """Yield the scores of every chunk, in order, while the workers of a cluster score later chunks.
+
+    work_bytes: the bytes for which a thread scores a chunk, and those of the scores. memory_bytes: the limit of each
+    process. Raises MemoryBudgetError if a worker lacks memory.
+    """
+    from streamsvm.engines.cluster.engine import map_on_workers, share  # loads distributed, as does open_workers
+    from streamsvm.engines.cluster.open import open_workers
+
+    make_chunk_scorer(model, source)  # refuses unsuitable rows
+    load = partial(load_or_compile, _name_functions(model, source.is_sparse), run_scores)
+    model_bytes = len(pickle.dumps(model, pickle.HIGHEST_PROTOCOL))
+    need_bytes = model_bytes + work_bytes[0] + (CHUNKS_A_THREAD + 1) * work_bytes[1]
+    limits: dict[str, Any] = {"need_bytes": need_bytes, "budget_bytes": memory_bytes, "scheduler": scheduler}
+    with open_workers(load=load, workers=None, remedy="give the workers more memory", **limits) as client:
+        shared, at = share(client, (model, source)), 0
+        while at < source.n_chunks:
+            some = range(at, min(source.n_chunks, at + CHUNKS_A_THREAD * max(1, sum(client.nthreads().values()))))
+            yield from map_on_workers(client, "scoring rows", score_part, [(shared, index) for index in some])
+            at = some.stop
+
+
+def score_part(shared: tuple[Model, RowSource], index: int) -> Scored:
+    """Return the scores of a chunk. shared: the model, and the source of the chunk."""
+    with one_blas_thread():
+        return make_chunk_scorer(*shared)(index)
+
+
+def make_chunk_scorer(model: Model, source: RowSource) -> Callable[[int], Scored]:
+    """Return a function that scores the chunk with a number.
 
     If the model was trained on features of a map, raw rows are mapped first, and rows that this map produced are scored
     directly. Raises InputError for rows that do not suit the model.
@@ -100,14 +149,7 @@ def score_chunks(model: Model, source: RowSource, threads: int | None = None) ->
             truth = read_truth(rows, np.empty(0) if table is None else table).copy()
         return Scored(scorer(rows.X), truth, None if rows.qid is None else rows.qid.copy())
 
-    def score_chunk(index: int) -> Scored:
-        return join_scored(map(score_tile, source.tiles(index)))
-
-    if source.n_chunks == 1 and not source.on_disk:  # starting a thread would take longer than scoring a few rows
-        with one_blas_thread():
-            yield score_chunk(0)
-        return
-    yield from score_ahead(iter(range(source.n_chunks)), score_chunk, threads or default_threads())
+    return lambda index: join_scored(map(score_tile, source.tiles(index)))
 
 
 def score_ahead(items: Iterator[T], work: Callable[[T], Scored], threads: int) -> Iterator[Scored]:

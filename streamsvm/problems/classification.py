@@ -28,8 +28,9 @@ rounding are sums over the labels; every label has its own gap.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -38,9 +39,9 @@ from scipy.special import expit
 
 from streamsvm.data.rows.source import LabelLists, RowSource, read_codes
 from streamsvm.numeric.labels import read_labels
-from streamsvm.numeric.rows import F64, I32, Rows
+from streamsvm.numeric.rows import F64, I32, I64, Rows
 from streamsvm.options import TrainOptions, compute_class_costs, compute_class_factors, require_classes
-from streamsvm.problems.problem import Folds, Labels, Problem, Scored, join_scored, roc_area, trace_curves
+from streamsvm.problems.problem import Folds, Labels, Problem, Scored, Scoring, join_scored, roc_area, trace_curves
 from streamsvm.system.errors import InputError, say_count
 
 
@@ -147,18 +148,94 @@ def share_out(y: I32, folds: int, rng: np.random.Generator) -> Folds:
     return fold
 
 
-def describe_class(rows: int, right: int, chosen: int) -> dict[str, Any]:
-    """Return the rows, recall, precision and F1 of a class or label; a ratio is None if its divisor is zero.
+def list_ratios(rows: Any, right: Any, chosen: Any) -> dict[str, tuple[Any, Any]]:
+    """Return the dividend and the divisor of recall, precision and F1 of classes or labels.
 
-    F1 = 2 right / (rows of the class + rows predicted to be of the class). right: the number of rows of the class that
-    are predicted correctly. chosen: the number of rows predicted to be of the class.
+    rows: the number of rows of a class. right: the number of these that are predicted correctly. chosen: the number of
+    rows predicted to be of the class.
     """
+    return {"recall": (right, rows), "precision": (right, chosen), "f1": (2 * right, rows + chosen)}
+
+
+def describe_class(rows: int, right: int, chosen: int) -> dict[str, Any]:
+    """Return the rows, recall, precision and F1 of a class or label; a ratio is None if its divisor is zero."""
+    ratios = list_ratios(rows, right, chosen)
+    return {"rows": rows, **{name: part / whole if whole else None for name, (part, whole) in ratios.items()}}
+
+
+AVERAGED = tuple(f"{name}_{kind}" for name in ("f1", "precision", "recall") for kind in ("macro", "micro", "weighted"))
+
+
+def average_ratios(rows: I64, right: I64, chosen: I64) -> dict[str, float]:
+    """Return the averages of recall, precision and F1 over classes or labels, (K,); a ratio with divisor 0 counts as 0.
+
+    macro: the mean. micro: the ratio of the sums. weighted: the mean weighted by the rows of each class.
+    """
+    found = {}
+    for name, (part, whole) in list_ratios(rows, right, chosen).items():
+        ratios = np.divide(part, whole, out=np.zeros(len(rows)), where=whole > 0)
+        found[f"{name}_macro"] = float(ratios.mean()) if len(rows) else 0.0
+        found[f"{name}_micro"] = _divide(part.sum(), whole.sum())
+        found[f"{name}_weighted"] = _divide(float(rows @ ratios), rows.sum())
+    return found
+
+
+def _divide(part: float, whole: float) -> float:
+    return float(part / whole) if whole else 0.0
+
+
+def count_classes(scores: F64, truth: npt.NDArray[Any]) -> I64:
+    """Return the arguments of `list_ratios` for K classes, (3, K + 1); the last column counts unknown labels."""
+    n_classes, chosen = 2 if scores.ndim == 1 else scores.shape[1], choose(scores)
+    codes = np.where(truth < 0, n_classes, truth), truth[chosen == truth], chosen
+    return np.array([np.bincount(each, minlength=n_classes + 1) for each in codes])
+
+
+def measure_classes(counts: I64) -> dict[str, float]:
+    """Return the measures of predicted classes from the sum of `count_classes` over the rows.
+
+    Averages are over the classes that occur or are predicted. With two classes, the second one is positive.
+    """
+    rows, right, chosen = counts[:, :-1]
+    n_rows, n_right, present = float(counts[0].sum()), float(right.sum()), rows + chosen > 0
+    recalls = right[rows > 0] / rows[rows > 0]
+    covered = [n_rows**2 - float(np.sum(each.astype(np.float64) ** 2)) for each in (counts[0], chosen)]
+    agreed = n_right * n_rows - float(np.sum(rows.astype(np.float64) * chosen))
     return {
-        "rows": rows,
-        "recall": right / rows if rows else None,
-        "precision": right / chosen if chosen else None,
-        "f1": 2 * right / (rows + chosen) if rows + chosen else None,
+        "accuracy": _divide(n_right, n_rows),
+        "balanced_accuracy": float(recalls.mean()) if len(recalls) else 0.0,
+        "matthews_corrcoef": _divide(agreed, math.sqrt(covered[0] * covered[1])),
+        **average_ratios(rows[present], right[present], chosen[present]),
+        **{name: _divide(*(each[1] for each in pair)) for name, pair in list_ratios(rows, right, chosen).items()},
     }
+
+
+def count_sets(scores: F64, truth: npt.NDArray[np.bool_]) -> I64:
+    """Return the arguments of `list_ratios` for L labels, (3, L + 1).
+
+    The last column is the number of rows, the number of rows whose set is predicted exactly, and 0.
+    """
+    given = choose_labels(scores)
+    by_label = np.array([truth.sum(axis=0), (truth & given).sum(axis=0), given.sum(axis=0)])
+    return np.column_stack((by_label, np.array([len(truth), np.count_nonzero((truth == given).all(axis=1)), 0])))
+
+
+def measure_sets(counts: I64) -> dict[str, float]:
+    """Return the measures of predicted label sets from the sum of `count_sets`; accuracy is that of whole sets."""
+    return {"accuracy": _divide(counts[1, -1], counts[0, -1]), **average_ratios(*counts[:, :-1])}
+
+
+def measure_areas(scores: F64, truth: npt.NDArray[Any], qid: I64 | None) -> dict[str, float | None]:  # noqa: ARG001
+    """Return the ROC area and the average precision of rows of two classes; None if all rows are of one class."""
+    positive = truth == truth.max() if len(truth) else truth > 0
+    area = roc_area(scores, positive)
+    return {"roc_auc": area, "average_precision": None if area is None else trace_curves(scores, positive)[0]}
+
+
+OF_CLASSES = Scoring(("accuracy", "balanced_accuracy", "matthews_corrcoef", *AVERAGED), measure_classes, count_classes)
+OF_TWO_CLASSES = replace(OF_CLASSES, names=(*OF_CLASSES.names, "f1", "precision", "recall"))
+OF_SETS = Scoring(tuple(dict.fromkeys(("f1_micro", "accuracy", *AVERAGED))), measure_sets, count_sets)
+AREAS = Scoring(("roc_auc", "average_precision"), measure_areas)
 
 
 class OfClasses(Problem):
@@ -166,6 +243,11 @@ class OfClasses(Problem):
 
     models: tuple[str, ...] = ("linear", "kernel")
     has_class_costs = True
+    scorings = (OF_CLASSES,)
+
+    def list_scorings(self, n_classes: int) -> tuple[Scoring, ...]:
+        """Return the scorings; two classes have more measures than others."""
+        return (OF_TWO_CLASSES, AREAS) if n_classes == 2 else self.scorings
 
     def count_problems(self, source: RowSource) -> int:
         """Return the number of problems: one for each score of a row."""
@@ -174,10 +256,6 @@ class OfClasses(Problem):
     def count_scores(self, n_classes: int) -> int:
         """Return the number of scores that a model gives a row: 1 for two classes, and K for K > 2."""
         return n_classes if n_classes > 2 else 1
-
-    def measure_tile(self, scores: F64, truth: npt.NDArray[Any]) -> tuple[float, float]:
-        """Return the number of rows whose scores predict their true class, and the number of rows."""
-        return int(np.count_nonzero(choose(scores) == truth)), len(truth)
 
     def draw_folds(self, source: RowSource, folds: int, rng: np.random.Generator) -> Folds:
         """Return the fold of each row; every class is distributed evenly.
@@ -263,7 +341,11 @@ class MultiLabel(Classify):
 
     name, models = "multi-label", ("linear",)
     has_label_sets = True
-    measure, error = "F1 of held-out rows", "1 - F1 of held-out rows"
+    scorings = (OF_SETS,)
+
+    def list_scorings(self, n_classes: int) -> tuple[Scoring, ...]:  # noqa: ARG002
+        """Return the scoring of label sets."""
+        return self.scorings
 
     def count_scores(self, n_classes: int) -> int:
         """Return the number of scores of a row: one for each label."""
@@ -283,43 +365,32 @@ class MultiLabel(Classify):
         """Return the fold of each row, drawn at random, since few rows may have a label."""
         return Problem.draw_folds(self, source, folds, rng)
 
-    def measure_tile(self, scores: F64, truth: npt.NDArray[Any]) -> tuple[float, float]:
-        """Return twice the number of right labels, and the number of predicted plus true labels.
-
-        The ratio of their sums is F1 over all decisions (scikit-learn's "f1_micro").
-        """
-        given = choose_labels(scores)
-        return 2.0 * np.count_nonzero(given & truth), float(np.count_nonzero(given) + np.count_nonzero(truth))
-
     def evaluate(self, parts: Iterable[Scored], classes: Labels) -> dict[str, Any]:
         """Return F1 (of all decisions, and as a mean over labels), Hamming loss, subset accuracy, and precision at k.
 
         Precision at k is the share of true labels among a row's k labels with the highest scores, averaged over rows.
         """
         L = len(classes)
-        right, chosen, true = np.zeros((3, L), np.int64)
-        n_rows, whole, at = 0, 0, {k: 0 for k in PRECISION_AT if k <= L}
+        counts, at = np.zeros((3, L + 1), np.int64), {k: 0 for k in PRECISION_AT if k <= L}
         for part in parts:
-            truth, given = part.labels, choose_labels(part.scores)
-            right, chosen, true = right + (truth & given).sum(0), chosen + given.sum(0), true + truth.sum(0)
-            n_rows, whole = n_rows + len(truth), whole + int(np.count_nonzero((truth == given).all(axis=1)))
+            truth, counts = part.labels, counts + count_sets(part.scores, part.labels)
             most = max(at)
             best = np.argpartition(-part.scores, most - 1, axis=1)[:, :most] if most < L else np.argsort(-part.scores)
             order = np.take_along_axis(best, np.argsort(-np.take_along_axis(part.scores, best, 1), 1, "stable"), 1)
             hits = np.take_along_axis(truth, order, 1)
             at = {k: n + int(hits[:, :k].sum()) for k, n in at.items()}
-        sizes, wrong = true + chosen, int((true + chosen - 2 * right).sum())
-        f1 = np.divide(2 * right, sizes, out=np.zeros(L), where=sizes > 0)
-        described = zip(classes.tolist(), true.tolist(), right.tolist(), chosen.tolist(), f1.tolist(), strict=True)
+        (true, right, chosen), n_rows, found = counts[:, :-1], int(counts[0, -1]), measure_sets(counts)
+        by_label = zip(classes.tolist(), *counts[:, :-1].tolist(), strict=True)
+        described = {str(name): describe_class(*own) for name, *own in by_label}
         return {
             "n_rows": n_rows,
             "n_labels": L,
-            "f1_micro": float(2 * right.sum() / sizes.sum()) if sizes.sum() else 0.0,
-            "f1_macro": float(f1.mean()),
-            "hamming_loss": wrong / (n_rows * L),
-            "subset_accuracy": whole / n_rows,
+            "f1_micro": found["f1_micro"],
+            "f1_macro": found["f1_macro"],
+            "hamming_loss": int((true + chosen - 2 * right).sum()) / (n_rows * L),
+            "subset_accuracy": found["accuracy"],
             "precision_at": {str(k): n / (k * n_rows) for k, n in at.items()},
-            "labels": {str(name): {**describe_class(*counts), "f1": own} for name, *counts, own in described},
+            "labels": {name: {**own, "f1": own["f1"] or 0.0} for name, own in described.items()},
         }
 
 

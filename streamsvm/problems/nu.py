@@ -43,10 +43,9 @@ import numpy as np
 import numpy.typing as npt
 
 from streamsvm.data.rows.source import RowSource
-from streamsvm.numeric.rows import F64, I64
 from streamsvm.options import TrainOptions, compute_class_costs
 from streamsvm.problems.classification import OfClasses
-from streamsvm.problems.problem import Folds, Labels, Problem, Scored, roc_area
+from streamsvm.problems.problem import Folds, Labels, Problem, Scored, Scoring, roc_area
 from streamsvm.problems.regression import OfTargets, read_numbers
 from streamsvm.system.errors import InputError
 
@@ -113,7 +112,7 @@ class OneClass(Problem):
         """Raise InputError, since parameters cannot be compared without labels."""
         raise InputError(f"{source.name}: {NOT_CHOSEN}")
 
-    def measure_scores(self, scores: F64, truth: npt.NDArray[Any], qid: I64 | None) -> float:  # noqa: ARG002
+    def list_scorings(self, n_classes: int) -> tuple[Scoring, ...]:  # noqa: ARG002
         """Raise InputError, since scores cannot be compared without labels."""
         raise InputError(NOT_CHOSEN)
 

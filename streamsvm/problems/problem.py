@@ -51,6 +51,29 @@ class Scored:
         return self.truth
 
 
+@dataclass(frozen=True)
+class Scoring:
+    """Measures of held-out rows under the names of scikit-learn's scorers, if there are any; greater is better.
+
+    names: the names of the measures; `measure` returns the first one. add: returns the sums of some rows, from their
+    scores and labels (see `read_truth`). combine: adds two sums. finish: maps the sums of all rows to the measures by
+    name; None if a measure is undefined. Without `add`, the measures need all rows at once, and `finish` maps their
+    scores, labels and query ids. The functions are importable by name, because workers import them. of_probabilities:
+    whether `add` takes the probabilities of the classes in place of the scores.
+    """
+
+    names: tuple[str, ...]
+    finish: Callable[..., Mapping[str, float | None]]
+    add: Callable[[F64, npt.NDArray[Any]], npt.NDArray[Any]] | None = None
+    combine: Callable[[npt.NDArray[Any], npt.NDArray[Any]], npt.NDArray[Any]] = np.add
+    of_probabilities: bool = False
+
+    def measure(self, scores: F64, truth: npt.NDArray[Any], qid: I64 | None) -> float | None:
+        """Return the first measure of some rows."""
+        found = self.finish(scores, truth, qid) if self.add is None else self.finish(self.add(scores, truth))
+        return found.get(self.names[0])
+
+
 class Problem(ABC):
     """The interface of a problem for solvers, models and training; the base class of all problems.
 
@@ -80,13 +103,8 @@ class Problem(ABC):
         Whether rows are compared within their queries. If so, queries are sampled and held out whole.
     score_name
         The name of a score in the tables that `predict` writes.
-    measure, error, best_score
-        The names under which `tune` reports the result of `measure_scores` and its distance from the best possible
-        value, and that best value.
-    measure_tile
-        A function that returns two sums over the rows of a tile, from their scores and the result of `read_truth`. The
-        ratio of the sums over all rows is the result of `measure_scores`. None if the measure has no such sums and
-        needs all scores at once.
+    scorings
+        The measures by which `tune` can choose settings; the first name of the first scoring is the default.
     """
 
     name: str
@@ -101,10 +119,7 @@ class Problem(ABC):
     needs_labels: bool = True
     reads_queries: bool = False
     score_name: str = "score"
-    measure: str = "right on held-out rows"
-    error: str = "Wrong on held-out rows"
-    best_score: float = 1.0
-    measure_tile: Callable[[F64, npt.NDArray[Any]], tuple[float, float]] | None = None
+    scorings: tuple[Scoring, ...] = ()
 
     def count_problems(self, source: RowSource) -> int:  # noqa: ARG002
         """Return the number of problems that are trained for this source: 1, or K for one class against the rest."""
@@ -133,11 +148,15 @@ class Problem(ABC):
             raise InputError(f"{source.name}: {why}")
         return (rng.permutation(source.n_rows) % folds).astype(np.uint8)
 
-    def measure_scores(self, scores: F64, truth: npt.NDArray[Any], qid: I64 | None) -> float:  # noqa: ARG002
-        """Return the quality of the scores of held-out rows; higher is better. truth: the result of `read_truth`."""
-        assert self.measure_tile is not None
-        total, size = self.measure_tile(scores, truth)
-        return total / size if size else 0.0
+    def list_scorings(self, n_classes: int) -> tuple[Scoring, ...]:  # noqa: ARG002
+        """Return the scorings for rows of this many classes, the default first."""
+        return self.scorings
+
+    def measure_scores(self, scores: F64, truth: npt.NDArray[Any], qid: I64 | None) -> float:
+        """Return the default measure of the scores of held-out rows. truth: the result of `read_truth`."""
+        value = self.list_scorings(2)[0].measure(scores, truth, qid)
+        assert value is not None
+        return value
 
     def tell_loss(self, source: RowSource, options: TrainOptions) -> dict[str, Any]:  # noqa: ARG002
         """Return the description of the loss for settings and models; empty unless it is a function of one score."""

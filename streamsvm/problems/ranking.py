@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,8 @@ from streamsvm.losses.pairs import SAMPLE_ROWS, Pairs, count_pairs, mean_ndcg, m
 from streamsvm.numeric.rows import F64, I64
 from streamsvm.options import require_classes
 from streamsvm.problems import problem
-from streamsvm.problems.classification import share_out
+from streamsvm.problems.classification import measure_areas, share_out
+from streamsvm.problems.problem import Scoring
 from streamsvm.system.errors import InputError
 
 PLACES = (1, 5, 10)  # the values of k in NDCG@k
@@ -66,10 +68,32 @@ def evaluate_ranking(scores: F64, labels: F64, qid: I64 | None) -> dict[str, Any
     }
 
 
+def measure_pairs(name: str, scores: F64, truth: npt.NDArray[Any], qid: I64 | None) -> dict[str, float | None]:
+    """Return the share of pairs in the right order; a tie counts half, and the share is 1 without pairs.
+
+    Pairs are formed within queries; the rows of a query are consecutive.
+    """
+    starts = np.array([0, len(truth)]) if qid is None else find_starts(qid)
+    codes = np.unique(truth, return_inverse=True)[1]
+    swapped = swapped_pairs(scores, Pairs(codes.astype(np.int32), np.ones(len(codes)), starts))
+    return {name: 1.0 if swapped is None else 1.0 - swapped}
+
+
+def measure_ranking(scores: F64, truth: npt.NDArray[Any], qid: I64 | None) -> dict[str, float | None]:
+    """Return the other measures of a ranking (see `evaluate_ranking`); None if the rows do not define a measure."""
+    found = evaluate_ranking(scores, truth, qid)
+    ndcg = {f"ndcg@{k}": value for k, value in found["ndcg"].items()}
+    return {"kendall_tau": found["kendall_tau"], "roc_auc": found["roc_area"], **ndcg}
+
+
 class RocArea(problem.Problem):
     """Ranking of the rows of two classes, which maximises the area under the ROC curve."""
 
     name, models, predicts_labels = "roc-area", ("rank",), False
+    scorings: tuple[Scoring, ...] = (
+        Scoring(("roc_auc",), partial(measure_pairs, "roc_auc")),
+        Scoring(("average_precision",), measure_areas),
+    )
 
     def code_labels(self, labels: Any, classes: problem.Labels) -> npt.NDArray[Any]:
         """Return the labels as numbers; if the classes are strings, their places among the classes (NaN if unknown).
@@ -86,15 +110,6 @@ class RocArea(problem.Problem):
         scored = problem.join_scored(parts)
         return evaluate_ranking(scored.scores, scored.labels, scored.qid)
 
-    def measure_scores(self, scores: F64, truth: npt.NDArray[Any], qid: I64 | None) -> float:
-        """Return the share of pairs in the right order; a tie counts half, and the share is 1 without pairs.
-
-        Pairs are formed within queries; the rows of a query are consecutive.
-        """
-        starts = np.array([0, len(truth)]) if qid is None else find_starts(qid)
-        swapped = swapped_pairs(scores, Pairs(truth.astype(np.int32), np.ones(len(truth)), starts))
-        return 1.0 if swapped is None else 1.0 - swapped
-
     def draw_folds(self, source: RowSource, folds: int, rng: np.random.Generator) -> problem.Folds:
         """Return the fold of each row; each rank is distributed evenly."""
         return share_out(read_codes(source), folds, rng)
@@ -104,6 +119,10 @@ class Rank(RocArea):
     """Ranking of the rows of each query, or of all rows."""
 
     name, reads_queries = "rank", True
+    scorings = (
+        Scoring(("ordered_pairs",), partial(measure_pairs, "ordered_pairs")),
+        Scoring(("kendall_tau", "roc_auc", *(f"ndcg@{k}" for k in PLACES)), measure_ranking),
+    )
 
     def draw_folds(self, source: RowSource, folds: int, rng: np.random.Generator) -> problem.Folds:
         """Return the fold of each row; queries are drawn whole. Without queries, each rank is distributed evenly."""

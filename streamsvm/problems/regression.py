@@ -9,8 +9,10 @@ Source: Smola & Schoelkopf 2004, "A tutorial on support vector regression", Stat
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -21,7 +23,7 @@ from streamsvm.data.store.layouts import check_targets
 from streamsvm.losses.convex import Kinks, Smoothing, smooth_hinge
 from streamsvm.numeric.rows import F64, Rows
 from streamsvm.options import TrainOptions, is_finite
-from streamsvm.problems.problem import Labels, Problem, Scored, read_as_numbers, read_truth
+from streamsvm.problems.problem import Labels, Problem, Scored, Scoring, read_as_numbers, read_truth
 from streamsvm.system.errors import InputError
 
 EPSILON = 0.1  # the default of LIBSVM and LIBLINEAR
@@ -150,41 +152,68 @@ def read_numbers(source: RowSource) -> F64:
     return numbers
 
 
+def add_errors(scores: F64, truth: npt.NDArray[Any]) -> F64:
+    """Return the number of rows, the sums of absolute and squared errors, and the mean and scatter of the targets.
+
+    The scatter is the sum of the squared distances of the targets from their mean.
+    """
+    if not len(truth):
+        return np.zeros(5)
+    error, mean = scores - truth, np.mean(truth)
+    scatter = np.sum((truth - mean) ** 2)
+    return np.array([len(truth), np.sum(np.abs(error)), np.sum(error**2), mean, scatter])
+
+
+def combine_errors(left: F64, right: F64) -> F64:
+    """Return the sums of `add_errors` over the rows of both."""
+    n, absolute, squares, mean, scatter = left.tolist()
+    k, more_absolute, more_squares, other_mean, more_scatter = right.tolist()
+    if not k:
+        return left
+    shift = other_mean - mean
+    scatter += more_scatter + shift**2 * n * k / (n + k)
+    return np.array([n + k, absolute + more_absolute, squares + more_squares, mean + shift * k / (n + k), scatter])
+
+
+def measure_errors(sums: F64) -> dict[str, Any]:
+    """Return the measures of predicted numbers from the sums of `add_errors`; R2 is None if all targets are equal."""
+    n, absolute, squares, _, scatter = sums.tolist()
+    n = max(1.0, n)
+    return {
+        "neg_mean_absolute_error": -absolute / n,
+        "neg_mean_squared_error": -squares / n,
+        "neg_root_mean_squared_error": -math.sqrt(squares / n),
+        "r2": 1.0 - squares / scatter if scatter > 0.0 else None,
+    }
+
+
+ERRORS = ("neg_mean_absolute_error", "neg_mean_squared_error", "neg_root_mean_squared_error", "r2")
+
+
 class OfTargets(Problem):
     """A problem whose scores predict numbers."""
 
     models: tuple[str, ...] = ("linear", "kernel")
     predicts_labels, has_classes = False, False
-    measure, error, best_score = "minus mean absolute error", "Mean absolute error on held-out rows", 0.0
+    scorings = (Scoring(ERRORS, measure_errors, add_errors, combine_errors),)
     score_name = "prediction"
 
     def code_labels(self, labels: Any, classes: Labels) -> F64:  # noqa: ARG002
         """Return the labels as numbers. Raises InputError for strings."""
         return read_as_numbers(labels, "targets")
 
-    def measure_tile(self, scores: F64, truth: npt.NDArray[Any]) -> tuple[float, float]:
-        """Return the negative sum of the absolute errors, and the number of rows."""
-        return -float(np.sum(np.abs(scores - truth))), len(truth)
-
     def evaluate(self, parts: Iterable[Scored], classes: Labels) -> dict[str, Any]:  # noqa: ARG002
         """Return the mean absolute error, the root mean squared error, and R2, the explained share of variance.
 
         R2 is None if all targets are equal.
         """
-        n, absolute, squares, mean, scatter = 0, 0.0, 0.0, 0.0, 0.0
-        for part in parts:
-            k, truth, error = len(part.scores), part.labels, part.scores - part.labels
-            if not k:
-                continue
-            shift = float(np.mean(truth)) - mean
-            scatter += float(np.sum((truth - np.mean(truth)) ** 2)) + shift**2 * n * k / (n + k)
-            mean += shift * k / (n + k)
-            n, absolute, squares = n + k, absolute + float(np.sum(np.abs(error))), squares + float(np.sum(error**2))
+        sums = reduce(combine_errors, (add_errors(part.scores, part.labels) for part in parts), np.zeros(5))
+        found = measure_errors(sums)
         return {
-            "n_rows": n,
-            "mean_absolute_error": absolute / n,
-            "root_mean_squared_error": float(np.sqrt(squares / n)),
-            "r2": 1.0 - squares / scatter if scatter > 0.0 else None,
+            "n_rows": int(sums[0]),
+            "mean_absolute_error": abs(found["neg_mean_absolute_error"]),
+            "root_mean_squared_error": abs(found["neg_root_mean_squared_error"]),
+            "r2": found["r2"],
         }
 
 

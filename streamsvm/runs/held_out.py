@@ -3,7 +3,7 @@
 If the rows of a dataset form groups (the cells of a donor, the clicks of a user), a fold consists of whole groups. If
 the groups are ordered, for example by time, a fold can follow all rows on which its fit is trained.
 
-An `EvalSet` uses the same measure as `tune` (`measure_scores` in problems.problem): the fraction of correctly
+An `EvalSet` uses the default measure of `tune` (`measure_scores` in problems.problem): the fraction of correctly
 classified rows, F1 for label sets, the negative mean absolute error, or the fraction of correctly ordered pairs.
 Greater is better. Measuring reads no training rows, except the support vectors of a kernel model.
 """
@@ -20,14 +20,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from streamsvm.data.rows.source import RowSource, read_codes
+from streamsvm.data.rows.source import RowSource, plan_groups, read_codes
 from streamsvm.data.tables.checks import LEAST_GROUP
 from streamsvm.engines.engine import Engine
+from streamsvm.models.evaluate import MEASURED_BYTES, find_probabilities
 from streamsvm.models.model import Model
 from streamsvm.numeric.rows import F64, I64, Matrix, Rows, take_rows
 from streamsvm.options import TrainOptions, require_classes
-from streamsvm.passes import Scan
-from streamsvm.problems.problem import Labels, Problem, join_scored, read_truth
+from streamsvm.passes import NOTHING, MemoryNeed, Scan
+from streamsvm.problems.problem import Labels, Problem, Scoring, join_scored, read_truth
 from streamsvm.problems.registry import find_problem
 from streamsvm.system.errors import InputError, say_count
 from streamsvm.system.machine import default_threads
@@ -124,22 +125,61 @@ def _require_every_class(source: RowSource, fold: Folds, folds: int, forward: bo
 
 
 def score_held_out(
-    engine: Engine, source: RowSource, models: Sequence[Model], fold: Folds, folds: int, problem: Problem
+    engine: Engine, source: RowSource, models: Sequence[Model], fold: Folds, folds: int, scoring: Scoring
 ) -> F64:
-    """Return the measure of each model on its held-out rows, (n_models,), in one pass."""
-    if problem.measure_tile is not None:
-        add = partial(_measure_tile, models, folds, source)
-        sums, sizes = engine.scan(Scan(partial(np.zeros, (2, len(models))), add, np.add, by_row=(fold,)))
-        return np.asarray(np.divide(sums, sizes, out=np.zeros(len(models)), where=sizes > 0))
-    tiles = engine.scan(Scan(list, partial(_add_scores, models, folds, source), operator.add, by_row=(fold,)))
-    (scores,) = join_tiles(tiles)
-    labels, qid = source.column("y"), source.column("qid") if problem.reads_queries else None
-    assert labels is not None
-    found = []
-    for k in range(len(models)):
-        mine = fold == k % folds
-        found.append(problem.measure_scores(scores[mine, k // folds], labels[mine], None if qid is None else qid[mine]))
-    return np.array(found)
+    """Return the measure of each model on its held-out rows, (n_models,), in one pass.
+
+    Raises InputError if the measure is undefined for the held-out rows of a fold.
+    """
+    if scoring.add is not None:
+        start, add = partial(_start_sums, len(models)), partial(_add_sums, models, folds, source, scoring)
+        sums = engine.scan(Scan(start, add, partial(_combine_sums, scoring), by_row=(fold,)))
+        found = [scoring.finish(each).get(scoring.names[0]) for each in sums]
+    else:
+        tiles = engine.scan(Scan(list, partial(_add_scores, models, folds, source), operator.add, by_row=(fold,)))
+        (scores,) = join_tiles(tiles)
+        found = [
+            each
+            for column in scores.T
+            for each in measure_folds(source, models[0].problem, fold, folds, scoring, column)
+        ]
+    require_defined(source, scoring, found, folds)
+    return np.array(found, np.float64)
+
+
+def measure_folds(
+    source: RowSource, problem: Problem, fold: Folds, folds: int, scoring: Scoring, scores: F64 | None = None
+) -> list[float | None]:
+    """Return the measure of the scores of each fold's rows, (n,); by default, the scores are the labels themselves."""
+    codes, qid = source.column("y"), source.column("qid") if problem.reads_queries else None
+    assert codes is not None
+    assert source.classes is not None
+    truth, found = problem.code_labels(source.classes, source.classes)[codes], []
+    for k in range(folds):
+        mine = fold == k
+        own = (truth if scores is None else scores)[mine].astype(np.float64)
+        found.append(scoring.measure(own, truth[mine], None if qid is None else qid[mine]))
+    return found
+
+
+def need_for_scores(source: RowSource, n_settings: int, folds: int, scoring: Scoring) -> MemoryNeed:
+    """Return the memory of `score_held_out`: with sums nothing to speak of, else a score for each row and setting."""
+    if scoring.add is not None:
+        return NOTHING
+    scores, largest = SCORE_BYTES * n_settings, max(map(len, plan_groups(source)))
+    of_group = scores * int(np.max(source.chunk_starts[largest:] - source.chunk_starts[:-largest]))
+    driver = source.n_rows * (COPIES * scores + ROW_BYTES + MEASURED_BYTES // folds)
+    return MemoryNeed(driver, 0, of_group, 0, gathered_bytes=source.n_rows * scores)
+
+
+def require_defined(source: RowSource, scoring: Scoring, found: Sequence[float | None], folds: int) -> None:
+    """Raise InputError if a measure of held-out rows is undefined."""
+    if None in found:
+        raise InputError(
+            f"{source.name}: scoring {scoring.names[0]!r} is undefined for the rows that fold "
+            f"{found.index(None) % folds + 1} holds out, for example because their labels are all equal: choose other "
+            "folds, or another scoring"
+        )
 
 
 def list_scores(
@@ -165,13 +205,34 @@ def join_tiles(tiles: Iterable[tuple[int, tuple[np.ndarray, ...]]]) -> list[np.n
     return [np.concatenate(each) for each in zip(*parts, strict=True)]
 
 
-def _measure_tile(models: Sequence[Model], folds: int, source: RowSource, totals: F64, rows: Rows, fold: Folds) -> None:
-    measure_tile = models[0].problem.measure_tile
-    assert measure_tile is not None
+def _start_sums(n_models: int) -> list[Any]:
+    return [None] * n_models
+
+
+def _add_sums(
+    models: Sequence[Model],
+    folds: int,
+    source: RowSource,
+    scoring: Scoring,
+    totals: list[Any],
+    rows: Rows,
+    fold: Folds,
+) -> None:
+    assert scoring.add is not None
     numbers = np.empty(0) if source.classes is None else models[0].problem.code_labels(source.classes, source.classes)
     truth = read_truth(rows, numbers)
     for at, mine, scores in list_scores(models, folds, source, rows.X, fold):
-        totals[:, at] += measure_tile(scores, truth[mine])
+        found = find_probabilities(models[at], scores) if scoring.of_probabilities else scores
+        totals[at] = _join(scoring, totals[at], scoring.add(found, truth[mine]))
+
+
+def _combine_sums(scoring: Scoring, left: list[Any], right: list[Any]) -> list[Any]:
+    return [_join(scoring, *pair) for pair in zip(left, right, strict=True)]
+
+
+def _join(scoring: Scoring, left: Any, right: Any) -> Any:
+    """Return the sum of two sums, each of which is None if it has no rows."""
+    return right if left is None else left if right is None else scoring.combine(left, right)
 
 
 def _add_scores(

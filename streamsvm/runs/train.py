@@ -10,7 +10,7 @@ import logging
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -28,7 +28,7 @@ from streamsvm.numeric.compilation import MIXED, Arithmetic, list_kinds, name_di
 from streamsvm.numeric.labels import list_pairs
 from streamsvm.numeric.rows import I64, Rows
 from streamsvm.options import TrainOptions
-from streamsvm.passes import MemoryNeed, Request, Requests, Step, Take, only_takes
+from streamsvm.passes import NOTHING, MemoryNeed, Request, Requests, Step, Take, only_takes
 from streamsvm.problems.registry import find_problem
 from streamsvm.runs.folder import OnWritten, RunFolder, Saved, open_place, write_result
 from streamsvm.runs.gamma_scale import needs_scale, resolve_gamma, stand_in_for_gamma
@@ -237,7 +237,9 @@ class Training:
             **step.figures,
         }
         if self.eval_set is not None:
-            line["eval_score"] = self.eval_set.measure(self._make_model(step.state))
+            model = self._make_model(step.state)
+            task = {"task": self.options.task}  # it determines the measure
+            line["eval_score"] = self.eval_set.measure(replace(model, info=model.info | task))
         if self.run:
             self.run.record(line)
         self.state = step.state
@@ -448,6 +450,11 @@ def train(
     """
     _refuse(out, keep_dual, start_from, keep_beside is not None or beside is not None)
     options, is_settled = settle_task(source, options), not needs_scale(options)
+    if options.max_passes == 1 and not is_settled:
+        raise InputError(
+            "max_passes is 1, but gamma 'scale' alone takes a pass: allow 2 passes (--max-passes 2, max_passes=2 in "
+            "Python), or give a number for gamma"
+        )
     with open_place(out, overwrite, on_written) as (place, report), interrupts.caught(), one_blas_thread():
         fits = set_up_group(source, stand_in_for_gamma(options), keep_dual, start_from, beside, eval_set)
         run, scratch, owner = None, fits[0].scratch, "" if place is None else str(place.resolve())
@@ -525,11 +532,16 @@ def _finish(training: Training, result: Result, keep_beside: KeepBeside | None, 
 
 @contextmanager
 def open_for(
-    source: RowSource, options: TrainOptions, chains: Sequence[Sequence[Solver]], client: Client | None
+    source: RowSource,
+    options: TrainOptions,
+    chains: Sequence[Sequence[Solver]],
+    client: Client | None,
+    afterwards: MemoryNeed = NOTHING,
 ) -> Iterator[Opened]:
     """Compile the kernels of the fits, and open an engine with memory for all chains of successive fits.
 
-    The memory does not depend on gamma, so it also suffices for fits with another gamma.
+    The memory does not depend on gamma, so it also suffices for fits with another gamma. afterwards: the memory of what
+    follows the fits.
     """
     if sum(map(len, chains)) > 1 and any(fit.scratch for chain in chains for fit in chain):
         raise InputError(ONE_TRAINING)
@@ -538,7 +550,8 @@ def open_for(
     load()
 
     def memory(threads: int) -> MemoryNeed:
-        return sum_memory([need_in_turn(chain, threads) for chain in chains])
+        need = sum_memory([need_in_turn(chain, threads) for chain in chains])
+        return MemoryNeed(*map(max, astuple(need), astuple(afterwards)))
 
     with ExitStack() as stack:
         with deadline.limit(options.max_seconds):

@@ -25,15 +25,25 @@ from streamsvm.data.rows.source import RowSource
 from streamsvm.data.rows.views import HeldOut
 from streamsvm.engines.open import Client, Opened
 from streamsvm.kernels.names import has_gamma
+from streamsvm.models.evaluate import WITH_PROBABILITIES, find_scoring
 from streamsvm.numeric.compilation import one_blas_thread
 from streamsvm.numeric.rows import F64
 from streamsvm.options import TrainOptions, check_numbers, make_kernel
 from streamsvm.passes import Request
+from streamsvm.problems.problem import Scoring
 from streamsvm.problems.registry import find_problem
 from streamsvm.runs.calibrate import require_folds, train_with_probabilities
 from streamsvm.runs.folder import GridFolder, RunFolder
 from streamsvm.runs.gamma_scale import needs_scale, resolve_gammas, stand_in_for_gamma
-from streamsvm.runs.held_out import Folds, draw_folds, keep, score_held_out
+from streamsvm.runs.held_out import (
+    Folds,
+    draw_folds,
+    keep,
+    measure_folds,
+    need_for_scores,
+    require_defined,
+    score_held_out,
+)
 from streamsvm.runs.results import Event, Listener, PriorCost, Result
 from streamsvm.runs.train import LOGGER, Training, describe, drive, open_for
 from streamsvm.solvers.set_up import choose_solver, hold_out, set_up, settle_task
@@ -198,9 +208,7 @@ IN_TUNING = ("status", "objective", "lower bound", "gap")  # facts about the tra
 class Trial:
     """A setting, its score on the held-out rows of each fold, and the passes of its longest fit.
 
-    The score is the fraction of correctly classified rows or correctly ordered pairs, F1 for label sets, or the
-    negative mean absolute error. others: the other settings that vary in the grid, by name (loss, epsilon, nu,
-    class_weight).
+    others: the other settings that vary in the grid, by name (loss, epsilon, nu, class_weight).
     """
 
     C: float
@@ -220,10 +228,22 @@ class Trial:
         """Mean score of the folds."""
         return float(np.mean(self.scores))
 
+    @property
+    def std(self) -> float:
+        """Standard deviation of the scores of the folds, with the divisor n as in scikit-learn's `std_test_score`."""
+        return float(np.std(self.scores))
+
+    @property
+    def standard_error(self) -> float:
+        """Standard error of the mean score: s / sqrt(n), where s is the standard deviation with the divisor n - 1."""
+        return float(np.std(self.scores, ddof=1) / np.sqrt(len(self.scores)))
+
 
 @dataclass(frozen=True, repr=False)
 class Tuning(Shown):
     """The trials of a grid, the best trial (the smallest C in a tie), and `result`, its training on all rows.
+
+    scoring: the name of the measure of the scores. ideal_score: the best value that it can have.
 
     passes, read_bytes and seconds are the costs of training and scoring the trials, including the read for
     gamma="scale" but not the training on all rows. A resumed grid counts all its passes, but bytes and seconds only
@@ -236,18 +256,24 @@ class Tuning(Shown):
     passes: int
     read_bytes: int
     seconds: float
+    scoring: str
+
+    @property
+    def ideal_score(self) -> float:
+        """The best value of the measure: 0 for errors, whose names begin with neg_, and 1 otherwise."""
+        return 0.0 if self.scoring.startswith("neg_") else 1.0
 
     def _list_facts(self) -> dict[str, str | None]:
         best = ", ".join(f"{name} {value}" for name, value in self.best.params.items())
         return {
-            "best": f"{best}, mean score {self.best.mean:.4f}",
+            "best": f"{best}, mean {self.scoring} {self.best.mean:.4f}",
             "trials": f"{len(self.trials):,}",
             "passes": f"{self.passes:,}",
             **{name: value for name, value in self.result._list_facts().items() if name in IN_TUNING},
         }
 
     def to_frame(self) -> Any:
-        """Return the trials as a pandas DataFrame: one row per setting, with its mean score and the score of each fold.
+        """Return the trials as a pandas DataFrame: one row per setting, with the mean, spread and values of its scores.
 
         Raises ImportError without pandas.
         """
@@ -255,16 +281,17 @@ class Tuning(Shown):
         for trial in self.trials:
             by_fold = {f"fold {k}": score for k, score in enumerate(trial.scores)}
             ended = {"converged": trial.converged, "passes": trial.passes}
-            rows.append({**trial.params, "mean": trial.mean, **by_fold, **ended})
+            spread = {"std": trial.std, "standard error": trial.standard_error}
+            rows.append({**trial.params, "mean": trial.mean, **spread, **by_fold, **ended})
         return import_module("pandas").DataFrame(rows)
 
     def as_json(self) -> dict[str, Any]:
         """Return the tuning without its model, as `tune --json` prints it."""
-        trials = [{**vars(trial), **trial.others, "mean": trial.mean} for trial in self.trials]
+        derived = ("mean", "std", "standard_error")
+        trials = [{**vars(x), **x.others, **{name: getattr(x, name) for name in derived}} for x in self.trials]
         for trial in trials:
             del trial["others"]
-        grid = {name: getattr(self, name) for name in ("passes", "read_bytes", "seconds")}
-        grid |= {name: getattr(self.result.model.problem, name) for name in ("measure", "error", "best_score")}
+        grid = {name: getattr(self, name) for name in ("passes", "read_bytes", "seconds", "scoring", "ideal_score")}
         best = {"C": self.best.C, "gamma": self.best.gamma, **self.best.others}
         return {**self.result.as_json(), **best, "trials": trials, "grid": grid}
 
@@ -290,6 +317,7 @@ def tune(
     forward: bool = False,
     lock: Lock | None = None,
     probabilities: str | None = None,
+    scoring: str | None = None,
 ) -> Tuning:
     """Cross-validate a grid of settings, and train the best one on all rows. Raises the errors of `train`.
 
@@ -307,6 +335,8 @@ def tune(
         The lock of a caller that already writes to `out`.
     probabilities : {"sigmoid", "isotonic", "temperature"}, optional
         How the scores of the best model become probabilities; see `train_with_probabilities`.
+    scoring : str, optional
+        The name of the measure that chooses the best setting (models.evaluate.find_scoring).
     source, options, out, client, progress, resume, overwrite
         See `train` and Progress. Ctrl-C saves all fits in `out`; a resumed grid gives the same bits as an uninterrupted
         one.
@@ -314,6 +344,7 @@ def tune(
     options = settle_task(source, options)
     require_folds(options, probabilities)
     axes = {name: list(values) for name, values in (others or {}).items() if values}
+    measure, usual = (_find_measure(source, options, name) for name in (scoring, None))
     settings = {
         "data": source.name,
         "fingerprint": source.fingerprint,
@@ -329,14 +360,17 @@ def tune(
         "seed": options.seed,
         **({"axes": {name: list(map(_describe, values)) for name, values in axes.items()}} if axes else {}),
         **({"forward": True} if forward else {}),
+        **({} if measure == usual else {"scoring": scoring}),
     }
     folder = None if out is None else GridFolder(out, settings, resume, overwrite, lock)
     _refuse(options, costs, gammas, axes)
     fold = draw_folds(source, options, folds, forward)
+    if measure != usual:
+        _refuse_measure(source, options, axes, fold, folds, measure)
     grid = _make_grid(source, options, costs, gammas, axes)
     views = [HeldOut(source, keep(fold, k, forward)) for k in range(folds)]
     with closing(folder) if folder else nullcontext():
-        return _carry_out(source, grid, axes, fold, views, folder, client, progress, probabilities)
+        return _carry_out(source, grid, axes, fold, views, measure, folder, client, progress, probabilities)
 
 
 def _carry_out(
@@ -345,6 +379,7 @@ def _carry_out(
     axes: Axes,
     fold: Folds,
     views: list[HeldOut],
+    measure: Scoring,
     folder: GridFolder | None,
     client: Client | None,
     progress: Progress,
@@ -366,7 +401,9 @@ def _carry_out(
 
     for note in {fit.note: None for chain in chains for _, fit in chain if fit.note}:
         LOGGER.info("each fit of the grid: %s", note)
-    with caught(), one_blas_thread(), open_for(source, grid[0], list_fits(chains), client) as (engine, plan):
+    scores_need = need_for_scores(source, len(grid), folds, measure)
+    opening = open_for(source, grid[0], list_fits(chains), client, scores_need)
+    with caught(), one_blas_thread(), opening as (engine, plan):
         if folder:
             folder.acquire()
         if n_measured:
@@ -375,9 +412,9 @@ def _carry_out(
         found = run_chains(source, chains, (engine, plan), report, open_fit)
         blocks = [found[at : at + folds] for at in range(0, len(found), folds)]  # the scores of a setting, by fold
         results = [list(by_fold) for block in blocks for by_fold in zip(*block, strict=True)]
-        models, problem = [result.model for by_fold in results for result in by_fold], find_problem(grid[0].task)
+        models = [result.model for by_fold in results for result in by_fold]
         with deadline.limit(grid[0].max_seconds):
-            scores = score_held_out(engine, source, models, fold, folds, problem).reshape(len(grid), folds)
+            scores = score_held_out(engine, source, models, fold, folds, measure).reshape(len(grid), folds)
     trials = tuple(map(partial(_describe_trial, axes), grid, scores, results))
     passes = n_measured + max(sum(result.passes for result in chain) for chain in found) + 1
     best, seconds = int(np.argmax([trial.mean for trial in trials])), time.monotonic() - began
@@ -387,7 +424,7 @@ def _carry_out(
     if folder is not None:
         given |= {"out": folder.root, "resume": True, "lock": folder.lock}
     result = train_with_probabilities(source, grid[best], probabilities, **given)
-    return Tuning(trials, trials[best], result, passes, engine.costs.read_bytes, seconds)
+    return Tuning(trials, trials[best], result, passes, engine.costs.read_bytes, seconds, measure.names[0])
 
 
 def _describe_trial(axes: Axes, options: TrainOptions, scores: F64, results: list[Result]) -> Trial:
@@ -428,6 +465,24 @@ def _refuse(options: TrainOptions, costs: Sequence[float], gammas: Sequence[floa
             )
     if gammas and not has_gamma(options.kernel):
         raise InputError(f"gamma: the kernel {options.kernel} has no gamma; omit it")
+
+
+def _find_measure(source: RowSource, options: TrainOptions, name: str | None) -> Scoring:
+    return find_scoring(name, find_problem(options.task), 0 if source.classes is None else len(source.classes))
+
+
+def _refuse_measure(
+    source: RowSource, options: TrainOptions, axes: Axes, fold: Folds, folds: int, measure: Scoring
+) -> None:
+    """Raise InputError if a loss, or the rows of a fold, do not suit the measure."""
+    if measure.of_probabilities and set(axes.get("loss", [options.loss])) != {WITH_PROBABILITIES}:
+        raise InputError(
+            f"scoring {measure.names[0]!r} measures probabilities, which only the loss {WITH_PROBABILITIES} gives: "
+            f"tune with --loss {WITH_PROBABILITIES} (loss={WITH_PROBABILITIES!r} in Python), or choose another scoring"
+        )
+    if measure.add is None:
+        problem = find_problem(options.task)
+        require_defined(source, measure, measure_folds(source, problem, fold, folds, measure), folds)
 
 
 def _make_grid(

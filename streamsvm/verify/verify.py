@@ -89,6 +89,7 @@ def verify(
     memory_bytes: int | None = None,
     threads: int | None = None,
     dual_file: Path | None = None,
+    scheduler: str | None = None,
 ) -> Verification:
     """Recompute the objective of a model over its training rows and, with `dual`, its lower bound.
 
@@ -100,6 +101,8 @@ def verify(
         Whether to recompute D, and the file with the dual point. A kernel model needs no file.
     memory_bytes, threads : int, optional
         The memory budget (default: half of the memory), and the number of threads (default: one per core).
+    scheduler : str, optional
+        The address of a Dask cluster whose workers read the rows.
 
     Returns
     -------
@@ -131,7 +134,7 @@ def verify(
     is_sparse = isinstance(model.support_vectors, CsrRows) if isinstance(model, KernelModel) else source.is_sparse
     need, load = MemoryNeed(held + size, 0, (1 << 20) + totals, size), partial(compile_all, groups, is_sparse)
     load()
-    limits = TrainOptions(memory_bytes=memory_bytes, threads=threads)
+    limits = TrainOptions(memory_bytes=memory_bytes, threads=threads, scheduler=scheduler)
     with one_blas_thread(), open_engine(source, limits, lambda _: need, load) as (engine, _):
         objective, rounding, bound = evaluate(model, engine, problem)
     told = model.info["objective"], model.info["lower_bound"], model.info.get("rounding_bound") or 0.0

@@ -77,7 +77,7 @@ def test_what_trains(run: Run, data: Path, tmp_path: Path) -> None:
 
 def test_warm_up_without_compiling(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     compiled: list[object] = []
-    monkeypatch.setattr("streamsvm.solvers.set_up.compile_all", compiled.append)
+    monkeypatch.setattr("streamsvm.solvers.set_up.compile_all", lambda groups, _: compiled.append(groups))
     monkeypatch.setattr("streamsvm.models.score_rows.compile_all_scores", lambda: None)
     monkeypatch.setattr("streamsvm.data.sources.parsing.compile_parser", lambda _: None)
     found = ask(run, "warm-up")

@@ -35,7 +35,7 @@ def test_each_way_has_its_problems(run: Run, way: str | None, problems: int, tmp
 def test_probabilities_and_a_grid_of_pairs(run: Run, tmp_path: Path) -> None:
     ingest(ROWS.X, tmp_path / "rows.zarr", np.array(["a", "b", "c"])[np.arange(200) % 3])
     given = ["--kernel", "rbf", *SMO]
-    trained = run("train", tmp_path / "rows.zarr", "--out", tmp_path / "run", *given, "--probabilities", "sigmoid")
+    trained = run("train", tmp_path / "rows.zarr", "--out", tmp_path / "run", *given, "--probabilities")
     assert trained.code == 0
     measured = run("evaluate", tmp_path / "run", tmp_path / "rows.zarr", "--json").result
     assert 0 < measured["log_loss"] < np.log(3) + 0.1

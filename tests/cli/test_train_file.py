@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -95,13 +96,23 @@ def test_a_dataset_of_the_user_is_left_alone(run: Run, rows: Path, tmp_path: Pat
 def test_warm_up_compiles_everything(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
     compiled: list[str] = []
     monkeypatch.setattr("streamsvm.data.sources.parsing.compile_parser", compiled.append)
-    monkeypatch.setattr("streamsvm.solvers.set_up.compile_all", compiled.extend)
+    monkeypatch.setattr("streamsvm.solvers.set_up.compile_all", lambda groups, _: compiled.extend(groups))
     monkeypatch.setattr("streamsvm.models.score_rows.compile_all_scores", lambda: compiled.append("scores"))
     monkeypatch.setattr("streamsvm.numeric.stored_types.load_widening", compiled.append)
     ran = run("warm-up")
     wanted = {group for method in SOLVERS for group in method.groups}
     assert set(compiled) == {*wanted, *PARSERS, FEATURE_MAPS, "scores", "float16"}
     assert (ran.code, f"{len(compiled)} groups of kernels compiled and kept in" in ran.out) == (0, True)
+
+
+def test_warm_up_compiles_what_is_asked(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+    compiled: list[Any] = []
+    monkeypatch.setattr("streamsvm.solvers.set_up.compile_all", lambda *given: compiled.append(given))
+    assert run("warm-up", "smo", "newton", "--dense").code == 0
+    wanted = {group for method in SOLVERS if method.name in ("smo", "newton") for group in method.groups}
+    assert compiled == [((group,), False) for group in sorted(wanted)]
+    ran = run("warm-up", "smoo")
+    assert (ran.code, "'smoo': choose from cutting-plane, newton, smo" in ran.err) == (2, True)
 
 
 def test_a_file_that_is_not_read_is_refused_at_once(run: Run, tmp_path: Path) -> None:  # noqa: F811

@@ -185,7 +185,7 @@ def test_the_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     asked = ["train", str(rows), "--task", "one-class", "--kernel", "rbf", "--nu", "0.1", "--out", str(run)]
     assert main([*asked, "--plan"]) == 0
     assert "all rows are active" in capsys.readouterr().out
-    assert main([*asked, "--max-passes", "1", "--resident-rows", "20%"]) == 3
+    assert main([*asked, "--max-passes", "2", "--resident-rows", "20%"]) == 3
     assert main([*asked, "--resident-rows", "20%", "--resume"]) == 0
     assert main(["verify", str(run), str(rows)]) == 0
     assert main(["predict", str(run), str(table), "--out", str(out)]) == 0

@@ -311,3 +311,12 @@ def test_options_for_files_are_refused_for_rows_in_memory(option: dict[str, str]
     with pytest.raises(InputError, match="give their labels as y"):
         ingest(np.ones((3, 2)), tmp_path / "rows", np.array([0, 1, 1]), **option)  # type: ignore[arg-type]
     assert not list(tmp_path.iterdir())
+
+
+def test_the_working_directory_does_not_change_the_fingerprint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "rows.svm").write_text("+1 1:1\n-1 2:1\n")
+    whole = ingest(tmp_path / "rows.svm", tmp_path / "whole.zarr")
+    monkeypatch.chdir(tmp_path)
+    for k, name in enumerate(("rows.svm", "./rows.svm", f"../{tmp_path.name}/rows.svm")):
+        other = ingest(name, f"{k}.zarr")
+        assert (other.fingerprint, other.meta["source"]) == (whole.fingerprint, "rows.svm")

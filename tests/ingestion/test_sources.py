@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -109,3 +111,19 @@ def test_frames_that_are_no_tables_are_refused(tmp_path: Path) -> None:
         streamsvm.ingest(pd.DataFrame({"a": ["x", 2]}), tmp_path / "t.zarr", [0, 1], missing="mean")
     with pytest.raises(InputError, match="row 2, column work: missing value; ingest --missing"):
         streamsvm.ingest(pd.DataFrame({"work": ["a", None]}), tmp_path / "t.zarr", [0, 1], one_hot="auto")
+
+
+def test_columns_of_a_dask_frame_have_roles(tmp_path: Path) -> None:
+    """Its partitions are read one after another; the rows are those of the pandas frame."""
+    random = np.random.default_rng(0)
+    frame = pd.DataFrame({"a": random.normal(size=90), "c": random.choice(["u", "v", "w"], 90)})
+    frame["y"], frame["w"] = np.where(frame.a > 0, "p", "q"), random.uniform(1, 2, 90)
+    options: dict[str, Any] = {"label": "y", "sample_weight": "w", "one_hot": "auto", "shuffle": None}
+    lazy = dd.from_pandas(frame, npartitions=4)
+    one, other = (streamsvm.ingest(x, tmp_path / f"{k}.zarr", **options) for k, x in enumerate((frame, lazy)))
+    assert one.feature_names == other.feature_names == ("a", "c=u", "c=v", "c=w")
+    for name in ("y", "sample_weight"):
+        np.testing.assert_array_equal(one.column(name), other.column(name))
+    np.testing.assert_array_equal(one.read(0).X, other.read(0).X)
+    with pytest.raises(InputError, match="X is a Dask frame with options for columns: name its columns, such as label"):
+        streamsvm.ingest(lazy, tmp_path / "two.zarr", lazy.y, one_hot="auto")

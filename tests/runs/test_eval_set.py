@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from sklearn.metrics import accuracy_score
+from sklearn.metrics import accuracy_score, f1_score, mean_absolute_error
 
 from streamsvm.cli.main import main
 from streamsvm.data.store.dataset import Dataset
@@ -45,6 +45,22 @@ def test_the_model_of_each_step_is_measured(kernel: str, rows: tuple[Dataset, Da
     assert alone.model.to_bytes() == result.model.to_bytes()
     if kernel == "linear":  # the support vectors of a kernel are taken from the rows of the training
         assert alone.read_bytes == result.read_bytes
+
+
+@pytest.mark.parametrize("task", ["regress", "multi-label"])
+def test_the_measure_is_that_of_the_task(task: str, tmp_path: Path) -> None:
+    """Minus the mean absolute error for numbers, and F1 over all decisions for sets of labels."""
+    y = 10.0 + X[:, 0] if task == "regress" else np.stack((Y, X[:, 2] > 0.5), axis=1)
+    parts = {name: X[rows] for name, rows in (("train", slice(1000)), ("eval", slice(1000, None)))}
+    targets = {"train": y[:1000], "eval": y[1000:]}
+    regression = task == "regress"
+    learned, held_out = (
+        ingest(parts[name], tmp_path / f"{name}.zarr", targets[name], regression=regression) for name in parts
+    )
+    result = train(learned, TrainOptions(task=task, threads=1), eval_set=EvalSet(held_out))
+    f = result.model.decide(X[1000:])
+    expected = -mean_absolute_error(y[1000:], f) if regression else f1_score(y[1000:], f > 0, average="micro")
+    assert result.history[-1]["eval_score"] == pytest.approx(expected, rel=1e-9)
 
 
 def test_patience_ends_a_training_and_is_told_apart(rows: tuple[Dataset, Dataset], tmp_path: Path) -> None:

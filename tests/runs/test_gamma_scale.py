@@ -241,6 +241,14 @@ def test_limits_count_it(source: Dataset, tmp_path: Path) -> None:
     assert [line["passes"] for line in resumed.history] == [line["passes"] for line in whole.history]
 
 
+def test_one_pass_is_too_few_for_it(source: Dataset, read: list[int]) -> None:
+    """One pass is one pass: it is refused before a read, and suffices with a number for gamma."""
+    with pytest.raises(InputError, match=r"max_passes is 1, but gamma 'scale' alone takes a pass: allow 2 passes"):
+        train(source, replace(KERNEL, max_passes=1))
+    assert not read
+    assert train(source, replace(KERNEL, max_passes=1, gamma=0.1, tol=1e-12)).passes == 1
+
+
 @pytest.mark.parametrize(("name", "n_passes"), [("cholesky", 12), ("nystrom", 2), ("polynomial", 2)])
 def test_features_count_it(
     name: str, n_passes: int, source: Dataset, read: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

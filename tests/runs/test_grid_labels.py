@@ -133,7 +133,7 @@ def test_from_the_command_line(tmp_path: Path, run: Run) -> None:
     given = ("--C", "1e-4,1", "--folds", 3, "--loss", "squared_hinge", "--out", tmp_path / "run", "--json")
     ran = run("tune", tmp_path / "rows.zarr", *given)
     assert ran.code == 0
-    assert ran.result["grid"]["measure"] == "F1 of held-out rows"
+    assert ran.result["grid"]["scoring"] == "f1_micro"
     assert ran.result["C"] == 1.0
     assert run("report", tmp_path / "run", "--out", tmp_path / "report.html").code == 0
     assert "F1 of held-out rows" in (tmp_path / "report.html").read_text()

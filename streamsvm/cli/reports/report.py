@@ -359,15 +359,15 @@ def _list_largest(model: LinearModel, w: F64) -> list[tuple[str, float, str]]:
     return [(names[j], float(w[j]), f"{w[j]:.4g}") for j in order if w[j] != 0]
 
 
-OF_A_TRIAL = ("C", "scores", "converged", "passes", "mean")  # the columns of a trial that are not compared as settings
+# the columns of a trial that are not compared as settings
+OF_A_TRIAL = ("C", "scores", "converged", "passes", "mean", "std", "standard_error")
 MOST_LINES = 12  # maximum number of lines in a chart
 FAR_APART = 10.0  # the ratio of errors from which the axis is logarithmic
 
 
 def format_tuning(tuning: Tuning) -> str:
     """Return a table with a line for each setting; the best one is marked."""
-    problem = tuning.result.model.problem
-    return fill_text("tuning.txt", tuning=tuning, problem=problem, show_setting=show_setting)
+    return fill_text("tuning.txt", tuning=tuning, show_setting=show_setting)
 
 
 def show_setting(value: object) -> str:
@@ -383,7 +383,9 @@ def show_tuning(tuned: Mapping[str, Any]) -> Section:
     tuned: the object that `tune --json` prints. Error bars go from the best fold of a setting to its worst.
     """
     grid, trials = tuned["grid"], tuned["trials"]
-    best, error = grid.get("best_score", 1.0), grid.get("error", "Wrong on held-out rows")
+    best = grid.get("ideal_score", grid.get("best_score", 1.0))  # best_score: in files of earlier versions
+    scoring = grid.get("scoring", grid.get("measure", "right on held-out rows"))
+    error = scoring.removeprefix("neg_").replace("_", " ") if best == 0.0 else f"1 - {scoring}"
     lines = _split(trials)
     shown = list(lines.items())[:MOST_LINES]
     costs = [trial["C"] for trial in trials]
@@ -391,7 +393,7 @@ def show_tuning(tuned: Mapping[str, Any]) -> Section:
     wrong = [_draw_series(name, line, best) for name, line in shown]
     errors = [value for line in wrong for value in line.y]
     far = min(errors) > 0 and max(errors) / min(errors) >= FAR_APART
-    charts = [draw_chart(error, replace(frame, y_label="share" if best == 1.0 else "error", log=far), wrong)]
+    charts = [draw_chart(f"Held-out rows: {error}", replace(frame, y_label=error, log=far), wrong)]
     if len({trial["passes"] for trial in trials}) > 1:
         passes = [Series(name, [each["C"] for each in line], [each["passes"] for each in line]) for name, line in shown]
         charts.append(draw_chart("Passes of the longest fit", frame, passes))
@@ -402,7 +404,7 @@ def show_tuning(tuned: Mapping[str, Any]) -> Section:
     ]
     if len(lines) > MOST_LINES:
         notes.append(f"The charts show the first {MOST_LINES} of {len(lines):,} lines; the table has all settings.")
-    return Section("Grid", notes, charts, [_list_trials(tuned, grid.get("measure", "right on held-out rows"))])
+    return Section("Grid", notes, charts, [_list_trials(tuned, scoring)])
 
 
 def _split(trials: Sequence[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
@@ -430,14 +432,16 @@ def _list_trials(tuned: Mapping[str, Any], measure: str) -> Table:
     others = list(_list_others(tuned["trials"][0]))
     rows = []
     for trial in sorted(tuned["trials"], key=lambda trial: -trial["mean"]):
-        n_folds = len(trial["scores"])
-        error = float(np.std(trial["scores"], ddof=min(1, n_folds - 1))) / math.sqrt(n_folds)
+        n_folds, spread = len(trial["scores"]), float(np.std(trial["scores"]))
+        error = spread / math.sqrt(max(1, n_folds - 1))
         is_best = all(trial[key] == tuned.get(key) for key in ("C", *others))
         cost = f"{trial['C']:.4g}" + (" (best)" if is_best else "")
         proved = "yes" if trial["converged"] else "no"
         settings = [show_setting(trial[key]) for key in others]
-        rows.append([cost, *settings, f"{trial['mean']:.6g}", f"{error:.2g}", proved, f"{trial['passes']:,}"])
-    return Table(rows, ["C", *others, measure, "standard error", "converged", "passes"])
+        score = f"{trial['mean']:.6g}", f"{spread:.2g}", f"{error:.2g}"
+        rows.append([cost, *settings, *score, proved, f"{trial['passes']:,}"])
+    score_columns = f"mean {measure}", "standard deviation", "standard error of the mean"
+    return Table(rows, ["C", *others, *score_columns, "converged", "passes"])
 
 
 LOOPBACK = "127.0.0.1"

@@ -440,7 +440,7 @@ class DistributedEngine:
 
     def hold(self, shared: Any) -> Future:
         """Return shared data as the result of a task. Workers pass the data on, so that each worker gets them once."""
-        return self._submit("data", _hold, shared)
+        return share(self.client, shared)
 
     def list_slots(self) -> list[Slot]:
         """Return the threads of all current workers. Raises ConnectionError if the scheduler is lost."""
@@ -541,6 +541,12 @@ def _prefer(addresses: Sequence[str], k: int, n_tasks: int) -> dict[str, Any]:
     if not addresses:
         return {}
     return {"workers": [addresses[k * len(addresses) // n_tasks]], "allow_other_workers": True}
+
+
+def share(client: Client, shared: Any) -> Future:
+    """Return shared data as the result of a task, which the cluster repeats if a worker is lost."""
+    with models_may_travel():
+        return client.submit(_hold, shared, key=f"streamsvm-data-{uuid4().hex}")
 
 
 def _hold(shared: Any) -> Any:

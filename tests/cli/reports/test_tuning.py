@@ -24,7 +24,7 @@ TRIALS = [
     make_trial(0.01, "<b>", 0.4, 0.6),
     make_trial(1.0, "<b>", 0.8, 0.8),
 ]
-GRID = {"passes": 12, "seconds": 1.5, "error": "Wrong on held-out rows", "best_score": 1.0, "measure": "right"}
+GRID = {"passes": 12, "seconds": 1.5, "scoring": "accuracy", "ideal_score": 1.0}
 TOLD = {"trials": TRIALS, "grid": GRID, "C": 1.0, "gamma": None, "loss": "hinge"}
 
 
@@ -32,13 +32,14 @@ def test_charts_and_table_tell_every_setting() -> None:
     section = show_tuning(TOLD)
     page = render_page("grid", [section])
     parsed = check_page(page)
-    assert ["C", "loss", "right", "standard error", "converged", "passes"] in parsed.cells
-    assert ["1 (best)", "hinge", "0.92", "0.02", "no", "3"] in parsed.cells
+    spread = ["standard deviation", "standard error of the mean"]
+    assert ["C", "loss", "mean accuracy", *spread, "converged", "passes"] in parsed.cells
+    assert ["1 (best)", "hinge", "0.92", "0.02", "0.02", "no", "3"] in parsed.cells
     assert [cells[0] for cells in parsed.cells[1:]] == ["1 (best)", "0.01", "1", "0.01"], "the best mean comes first"
     svg = ET.fromstring(re.findall(r"<svg.*?</svg>", page, re.DOTALL)[0])
     tips = [str(text.text) for text in svg.iter("title")]
-    assert "loss hinge: C (cost of a row) 1, share 0.08 (0.06 to 0.1)" in tips
-    assert "loss <b>: C (cost of a row) 0.01, share 0.5 (0.4 to 0.6)" in tips
+    assert "loss hinge: C (cost of a row) 1, 1 - accuracy 0.08 (0.06 to 0.1)" in tips
+    assert "loss <b>: C (cost of a row) 0.01, 1 - accuracy 0.5 (0.4 to 0.6)" in tips
     ticks = [text.text for text in svg.iter("text")]
     assert {"0.01", "1"} <= set(ticks)
 
@@ -55,6 +56,15 @@ def test_errors_that_differ_little_fill_their_chart() -> None:
 def test_passes_are_shown_where_they_differ() -> None:
     trials = [{**trial, "passes": k + 1} for k, trial in enumerate(TRIALS)]
     assert "Passes of the longest fit" in show_tuning({**TOLD, "trials": trials}).charts[-1]
+
+
+def test_errors_are_shown_as_they_are() -> None:
+    """Their best value is 0, so the chart shows the errors themselves."""
+    trials = [make_trial(C, "hinge", score) for C, score in ((0.1, -2.0), (1.0, -3.0))]
+    grid = {**GRID, "scoring": "neg_mean_squared_error", "ideal_score": 0.0}
+    page = render_page("grid", [show_tuning({**TOLD, "grid": grid, "trials": trials})])
+    assert "Held-out rows: mean squared error" in page
+    assert "mean squared error 2 (2 to 2)" in page
 
 
 @pytest.mark.parametrize("nothing", [{"passes": 12, "seconds": 1.5}])

@@ -16,7 +16,7 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
-from distributed import Client, LocalCluster
+from distributed import Client, LocalCluster, SchedulerPlugin
 
 from streamsvm import LinearSVC
 from streamsvm.cli.progress import log_to_stderr
@@ -106,6 +106,26 @@ def test_workers_that_a_block_asks_for_are_used(other_client: Client, dataset: D
     with dask.annotate(**notes, **({"allow_other_workers": True} if how == "others" else {})):
         there = train(dataset, TrainOptions(), client=other_client)
     assert there.model_sha256 == train(dataset, TrainOptions()).model_sha256
+
+
+class Priorities(SchedulerPlugin):
+    """Notes the priorities of the tasks of passes, which Dask stores with the sign changed."""
+
+    def __init__(self, scheduler: Any) -> None:
+        self.scheduler, self.seen = scheduler, set[int]()
+
+    def transition(self, key: Any, start: str, finish: str, *_: Any, **_others: Any) -> None:
+        if str(key).startswith("streamsvm-part") and key in self.scheduler.tasks:
+            self.seen.add(-self.scheduler.tasks[key].priority[0])
+
+
+def test_the_priority_of_a_block_is_that_of_its_passes(other_client: Client, dataset: Dataset) -> None:
+    scheduler = other_client.cluster.scheduler
+    scheduler.add_plugin(plugin := Priorities(scheduler))
+    train(dataset, TrainOptions(), client=other_client)
+    with dask.annotate(priority=10):
+        train(dataset, TrainOptions(), client=other_client)
+    assert plugin.seen == {0, 10}
 
 
 KERNEL: dict[str, Any] = {"solver": "smo", "C": 100, "tol": 1e-12}  # its model has rows
