@@ -82,7 +82,7 @@ def open_source(
         from streamsvm.ingestion.readers import ingest
 
         with TemporaryDirectory(prefix="streamsvm") as folder:
-            options = IngestOptions(regression=is_regressor(estimator))
+            options = IngestOptions(regression=is_regressor(estimator), needs_two_classes=is_classifier(estimator))
             rows = Path(folder) / "rows.zarr"
             on_cluster = nullcontext() if estimator.client is None else estimator.client.as_current()
             with on_cluster, deadline.limit(estimator.max_seconds):
