@@ -61,9 +61,7 @@ def run_split(options: argparse.Namespace) -> int:
     how = {name: getattr(options, name) for name in ("share", "seed", "overwrite")}
     parts = split(options.data, options.train, options.held_out, **how)
     facts = {name: {"path": part.path, "n_rows": part.n_rows} for name, part in zip(PARTS, parts, strict=True)}
-    return show(
-        options, facts, "\n".join(f"{each['path']}: {say_count(each['n_rows'], 'row')}" for each in facts.values())
-    )
+    return show(options, facts, "\n".join(f"{part.path}: {say_count(part.n_rows, 'row')}" for part in parts))
 
 
 def run_delete(options: argparse.Namespace) -> int:

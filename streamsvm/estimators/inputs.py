@@ -69,10 +69,11 @@ def open_source(
     arrays.refuse_lazy(y, "y")
     X, y = (arrays.to_numpy(values) if arrays.is_tensor(values) else values for values in (X, y))
     if is_dataset(X):
-        refuse_columns(y, sample_weight, qid, groups)
         from streamsvm.data.open import open_dataset  # loads Zarr, as does `ingest` below
 
-        yield open_dataset(X) if isinstance(X, str | Path) else X
+        dataset = open_dataset(X) if isinstance(X, str | Path) else X
+        refuse_columns(y, sample_weight, qid, groups)
+        yield dataset
     elif needs_dataset(X) or estimator.client is not None:
         if not isinstance(X, Iterator):
             _require_labels(estimator, y)
@@ -252,9 +253,10 @@ def validate(estimator: Any, X: Any, y: Any = "no_validation", *, reset: bool) -
     y = arrays.to_numpy(y) if isinstance(y, np.ndarray) else y
     try:
         checked = validate_data(estimator, X, y, reset=reset, accept_sparse="csr", dtype=kinds, **targets)
-    except ValueError as error:
-        if arrays.comes_from(X, "pandas") and (texts := list_texts(X)):
-            gaps = " and missing='mean' for missing values" if X.isna().to_numpy().any() else ""
+    except (ValueError, TypeError) as error:
+        if arrays.comes_from(X, "pandas", "polars") and (texts := list_texts(X)):
+            gaps = X.isna() if arrays.comes_from(X, "pandas") else X.null_count()
+            gaps = " and missing='mean' for missing values" if gaps.to_numpy().any() else ""
             raise InputError(
                 f"X: column{'s' * (len(texts) > 1)} {', '.join(texts)} must hold numbers ({error}); streamsvm.ingest "
                 f"makes a dataset of such a frame, with one_hot='auto' for text{gaps}, and `fit` takes the dataset"

@@ -172,8 +172,7 @@ def delete_rows(path: str | Path, rows: npt.ArrayLike | None = None, *, groups: 
         numbers = _check_numbers(dataset, rows if groups is None else _find_groups(dataset, groups))
         n_items, counts = count_items(dataset, numbers)
         _require_classes(dataset, counts)
-        edited = isinstance(dataset, edits.EditedDataset)
-        stored = edits.find_stored(numbers, dataset.deleted) if edited else numbers
+        stored = edits.find_stored(numbers, dataset.deleted) if isinstance(dataset, edits.EditedDataset) else numbers
         about = {"shuffle": None, DELETES_FROM: dataset.fingerprint}
         folder = edits.name_next(dataset, DELETED)
         with new_folder(folder, overwrite=True) as partial:  # a folder that exists is left from a killed deletion

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from distributed import Client
 
 from streamsvm import __version__
 from streamsvm.data.open import open_dataset
@@ -176,6 +177,7 @@ def ingest_on_workers(
     file_format: str | None = None,
     workers: int | None = None,
     scheduler: str | None = None,
+    client: Client | None = None,
     memory_bytes: int | None = None,
     resume: bool = False,
     report: Report = lambda _: None,
@@ -198,6 +200,8 @@ def ingest_on_workers(
         The number of worker processes to start on this machine.
     scheduler : str, optional
         The address of a running cluster, instead of `workers`.
+    client : distributed.Client, optional
+        A client of a running cluster, instead of both.
     memory_bytes : int, optional
         The maximum memory of one process (default: half of the machine's memory).
     resume : bool
@@ -239,10 +243,11 @@ def ingest_on_workers(
             budget_bytes=memory_bytes,
             workers=workers,
             scheduler=scheduler,
+            client=client,
             remedy=REMEDY,
-        ) as client,
+        ) as reached,
     ):
-        map_tasks = partial(map_on_workers, client)
+        map_tasks = partial(map_on_workers, reached)
         record.begin(scratch)
         again = None if encoder is None else encoder.start_anew()
         source = Source(name, kind, _take_row(piece), options, seed, n_runs, scratch, again)
@@ -299,7 +304,7 @@ def _new_place(
 def _require_readable(paths: list[str], name: str, columns: Columns, append: bool, file_format: str | None) -> str:
     """Return the format of the files. Raises InputError for input that workers do not support yet."""
     kinds = {file_format or guess_format(path) for path in paths}
-    alone = "one process can: omit --workers and --scheduler"
+    alone = "one process can: omit --workers and --scheduler (client in Python)"
     if kinds - set(tasks.KINDS) or len(kinds) > 1:
         raise InputError(f"{name}: workers cannot read files other than svmlight text, CSV, TSV and Parquet; {alone}")
     kind = kinds.pop()

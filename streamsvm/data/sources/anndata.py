@@ -155,9 +155,9 @@ def read_names(path: str, group: Group, n_features: int) -> tuple[str, ...] | No
     index = columns.attrs.get("_index")
     if not isinstance(index, str) or not zarr_arrays.exists(columns, index):
         return None
-    names = _read_column_values(zarr_arrays.open_array(columns, index, f"{path}/var"), f"{path}/var/{index}")
-    found = tuple(map(str, names))
-    return found if len(set(found)) == n_features else None
+    names, codes = _decode(zarr_arrays.open_node(columns, index, f"{path}/var"), f"{path}/var/{index}")
+    found = tuple(map(str, names[codes]))
+    return found if len(set(found)) == n_features and codes.min() >= 0 else None
 
 
 def _hold(name: str, values: np.ndarray) -> StoredArray:
@@ -233,7 +233,10 @@ CHUNK_BYTES = 64 << 20
 def open_anndata(path: str, group: Group, label: str | None, groups: str | None = None) -> Dataset:
     """Open an AnnData group as a dataset. Raises InputError for another group, or if obs lacks a named column."""
     if not zarr_arrays.exists(group, "X") or not zarr_arrays.exists(group, "obs"):
-        raise InputError(f"{path}: is neither a streamsvm dataset nor an AnnData file, which would contain X and obs")
+        found = "" if isinstance(group, zarr_arrays.Hdf5Group) else f"; it is {zarr_arrays.explain_group(group, path)}"
+        raise InputError(
+            f"{path}: is neither a streamsvm dataset nor an AnnData file, which would contain X and obs{found}"
+        )
     X = zarr_arrays.open_node(group, "X", path)
     layout, n_rows, starts = _open_dense(path, X) if zarr_arrays.is_array(X) else _open_csr(path, X)
     if not n_rows or not layout.n_features:
