@@ -178,7 +178,7 @@ def ingest_on_workers(
     workers: int | None = None,
     scheduler: str | None = None,
     client: Client | None = None,
-    memory_bytes: int | None = None,
+    memory_bytes: int | str | None = None,
     resume: bool = False,
     report: Report = lambda _: None,
 ) -> Dataset:
@@ -202,8 +202,8 @@ def ingest_on_workers(
         The address of a running cluster, instead of `workers`.
     client : distributed.Client, optional
         A client of a running cluster, instead of both.
-    memory_bytes : int, optional
-        The maximum memory of one process (default: half of the machine's memory).
+    memory_bytes : int or str, optional
+        The maximum memory of one process, in bytes or as text ("2GB") (default: half of the machine's memory).
     resume : bool
         Whether to resume an ingest of the same files that was killed or lost its cluster. If nothing is left of it, the
         ingest starts from the beginning.

@@ -19,7 +19,7 @@ from streamsvm.engines.cluster.tree import count_handed, find_fan_in
 from streamsvm.engines.cluster.workers import ReadyWorker, connect, prepare_workers, start_workers
 from streamsvm.engines.open import MemoryPlan, Opened, Planner, plan_memory, share_states
 from streamsvm.options import TrainOptions
-from streamsvm.system.machine import default_budget_bytes, default_threads, resident_bytes
+from streamsvm.system.machine import default_budget_bytes, default_threads, parse_bytes, resident_bytes
 
 UNKNOWN_BYTES = 32 << 20  # the libraries of a worker take at most this much more memory than in the driver
 
@@ -49,7 +49,7 @@ def open_workers(
     *,
     load: Load,
     need_bytes: int,
-    budget_bytes: int | None,
+    budget_bytes: int | str | None,
     workers: int | None,
     scheduler: str | None,
     client: Client | None,
@@ -61,7 +61,7 @@ def open_workers(
     memory limit of a process. Raises MemoryBudgetError if the limit is too low, and InputError for an unusable
     scheduler.
     """
-    budget = default_budget_bytes() if budget_bytes is None else budget_bytes
+    budget = default_budget_bytes() if budget_bytes is None else parse_bytes(budget_bytes)
     if client is not None:
         require_usable(client)
     cluster = _reach_cluster(client, scheduler or None, workers or default_threads(), 1, budget)
