@@ -173,7 +173,7 @@ def delete_rows(path: str | Path, rows: npt.ArrayLike | None = None, *, groups: 
         n_items, counts = count_items(dataset, numbers)
         _require_classes(dataset, counts)
         stored = edits.find_stored(numbers, dataset.deleted) if isinstance(dataset, edits.EditedDataset) else numbers
-        about = {"shuffle": None, DELETES_FROM: dataset.fingerprint}
+        about = {DELETES_FROM: dataset.fingerprint}
         folder = edits.name_next(dataset, DELETED)
         with new_folder(folder, overwrite=True) as partial:  # a folder that exists is left from a killed deletion
             copy_rows(dataset, numbers, n_items, partial, about, arrays={NUMBERS: stored})
@@ -258,7 +258,8 @@ def copy_rows(
     code of each class, if `about` lists other classes.
     """
     meta, classes = dataset.meta, None if dataset.classes is None else dataset.classes.tolist()
-    about = {"classes": classes, "feature_names": meta["feature_names"], "source": dataset.path, **about}
+    known = {"classes": classes, "feature_names": meta["feature_names"], "shuffle": None, "source": dataset.path}
+    about = known | about
     n_classes = len(about["classes"] or ())
     # Sparse arrays have at least one value: if all rows are empty, a zero is stored.
     sizes = len(numbers), dataset.n_features, max(1, n_items), meta["longest_row"]
