@@ -1,7 +1,7 @@
 """A dataset is split into two: rows to train on, and rows that are held out, to measure models on them.
 
-The rows are copied as they are stored, with the classes, the scaling and the encoding of the dataset. Each row is read
-twice: once to count its values, and once to copy it.
+The rows are copied as they are stored, with the scaling and the encoding of the dataset. Each row is read twice: once to
+count its values, and once to copy it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def split(
     """Copy the rows of a dataset to two new datasets: rows to train on, and a random share of held-out rows.
 
     Each class is split evenly, and at least one of its rows stays in `train`. Groups, or else queries, are split whole.
-    Both datasets have the classes, the scaling and the encoding of the dataset, which depend on all of its rows.
+    Both datasets have the scaling and the encoding of the dataset, which depend on all of its rows.
 
     Parameters
     ----------
@@ -106,5 +106,5 @@ def draw_rows(dataset: Dataset, share: float, seed: int) -> Flags:
             raise InputError(f"{dataset.name}: too few groups have the class {label!r}: choose another share or seed")
     if is_out.all() or not is_out.any():
         would = f"would hold out {'all' if is_out.all() else 'none'} of the {say_count(n, 'row')}"
-        raise InputError(f"{dataset.name}: a share of {share} {would}; choose another share")
+        raise InputError(f"{dataset.name}: a share of {share} {would}; choose another share or seed")
     return is_out
