@@ -1,7 +1,7 @@
 """A dataset is split into two: rows to train on, and rows that are held out, to measure models on them.
 
-The rows are copied as they are stored, with the scaling and the encoding of the dataset. Each row is read twice: once to
-count its values, and once to copy it.
+The rows are copied as they are stored, with the scaling and the encoding of the dataset. Each row is read twice: once
+to count its values, and once to copy it.
 """
 
 from __future__ import annotations
