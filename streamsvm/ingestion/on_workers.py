@@ -21,10 +21,9 @@ from dataclasses import asdict, replace
 from functools import partial, reduce
 from operator import add
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from distributed import Client
 
 from streamsvm import __version__
 from streamsvm.data.open import open_dataset
@@ -50,6 +49,9 @@ from streamsvm.numeric.stored_types import FeatureStatistics
 from streamsvm.system.errors import InputError, ReadError
 from streamsvm.system.files import is_remote, refuse_inputs
 from streamsvm.system.interrupts import caught
+
+if TYPE_CHECKING:
+    from distributed import Client
 
 
 def find_encoding(

@@ -289,6 +289,7 @@ def test_an_index_of_nullable_strings(zarr_format: int, make: Make) -> None:
         assert open_dataset(path).feature_names == (None if has_gap else ("c", "a", "b"))
 
 
+@pytest.mark.filterwarnings("ignore::UserWarning")  # of anndata, about versions of Zarr
 def test_an_object_is_ingested_and_not_fitted(tmp_path: Path) -> None:
     package = pytest.importorskip("anndata")
     data = package.AnnData(np.random.default_rng(0).normal(size=(30, 4)).astype(np.float32))
