@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from streamsvm.estimators.tuning import tune
     from streamsvm.ingestion.edit import delete_rows as delete
     from streamsvm.ingestion.readers import ingest
+    from streamsvm.ingestion.split import split
     from streamsvm.solvers.options import (
         IRWLS,
         SMO,
@@ -32,7 +33,7 @@ __all__ = ["LinearOneClassSVM", "LinearSVC", "LinearSVR", "LogisticRegression", 
 __all__ += ["SVC", "SVR", "BudgetedSVC", "BudgetedSVR", "NuSVC", "NuSVR", "OneClassSVM"]
 __all__ += ["IRWLS", "SMO", "BudgetedSGD", "CuttingPlane", "InteriorPoint", "Newton"]  # solvers
 __all__ += ["Eigenmap", "IncompleteCholesky", "Nystroem", "PolynomialMap"]  # feature maps
-__all__ += ["__version__", "delete", "ingest", "load", "open", "to_sklearn", "tune"]
+__all__ += ["__version__", "delete", "ingest", "load", "open", "split", "to_sklearn", "tune"]
 
 _OPTIONS = ["BudgetedSGD", "CuttingPlane", "IRWLS", "InteriorPoint", "Newton", "SMO"]
 _OPTIONS += ["Eigenmap", "IncompleteCholesky", "Nystroem", "PolynomialMap"]
@@ -41,6 +42,7 @@ _PLACES = {  # names that streamsvm.estimators does not export
     "open": ("streamsvm.data.open", "open_dataset"),
     "delete": ("streamsvm.ingestion.edit", "delete_rows"),
     "ingest": ("streamsvm.ingestion.readers", "ingest"),
+    "split": ("streamsvm.ingestion.split", "split"),
 }
 
 

@@ -197,7 +197,8 @@ def compute_class_factors(source: RowSource, options: TrainOptions) -> F64:
     if len(classes) < 2:
         listed = ", ".join(map(str, classes))
         raise InputError(
-            f"{source.name}: has {say_count(len(classes), 'class')} ({listed}), but at least two are needed"
+            f"{source.name}: has {say_count(len(classes), 'class')} ({listed}), but at least two are needed; to learn "
+            "from rows of one class, choose the task one-class"
         )
     if weights == "balanced":
         sums = sum_weights(source)

@@ -118,6 +118,35 @@ class Delete(shared.Json):
     group = option(one_of="which", nargs="+", action="extend")
 
 
+class Split(shared.Json):
+    """A dataset -> two: rows to train on, and held-out rows.
+
+    Copy the rows of a dataset to two new datasets. Each class is split evenly; groups, or else queries, are split
+    whole. Both datasets have the scaling and the encoding of DATA.zarr.
+
+    Parameters
+    ----------
+    data : DATA.zarr
+    train : TRAIN.zarr
+        the rows to train on
+    held_out : HELD_OUT.zarr
+        the rows to measure models on
+    share : SHARE
+        share of the rows to hold out (default: 0.2)
+    seed : N
+        seed of the draw (default: 0)
+    overwrite
+        replace existing datasets, once the new ones are complete
+    """
+
+    data = positional()
+    train = positional(settings.read_place)
+    held_out = positional(settings.read_place)
+    share = option(float, default=0.2)
+    seed = option(int, default=0)
+    overwrite = switch()
+
+
 class Info(shared.Json):
     """Facts about a dataset or a model.
 
@@ -440,7 +469,23 @@ class WarmUp(shared.Json):
     sparse = switch(one_of="layout", action="store_const", const=True, dest="is_sparse")
 
 
-KINDS = (Demo, Ingest, Delete, Info, Features, Train, Tune, Predict, Evaluate, Export, Import, Verify, Report, WarmUp)
+KINDS = (
+    Demo,
+    Ingest,
+    Split,
+    Delete,
+    Info,
+    Features,
+    Train,
+    Tune,
+    Predict,
+    Evaluate,
+    Export,
+    Import,
+    Verify,
+    Report,
+    WarmUp,
+)
 COMMANDS = {re.sub(r"\B(?=[A-Z])", "-", kind.__name__).lower(): kind for kind in KINDS}
 
 

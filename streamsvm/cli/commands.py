@@ -54,6 +54,16 @@ def run_ingest(options: argparse.Namespace) -> int:
     return show(options, facts, info.format_description(facts, "ingested.txt"))
 
 
+def run_split(options: argparse.Namespace) -> int:
+    """Split a dataset, and report the rows of both parts."""
+    from streamsvm.ingestion.split import split
+
+    how = {name: getattr(options, name) for name in ("share", "seed", "overwrite")}
+    parts = split(options.data, options.train, options.held_out, **how)
+    facts = {name: {"path": part.path, "n_rows": part.n_rows} for name, part in zip(PARTS, parts, strict=True)}
+    return show(options, facts, "\n".join(f"{part.path}: {say_count(part.n_rows, 'row')}" for part in parts))
+
+
 def run_delete(options: argparse.Namespace) -> int:
     """Delete rows, and report how many are left."""
     from streamsvm.ingestion.edit import delete_rows
@@ -126,6 +136,7 @@ def run_features(options: argparse.Namespace) -> int:
     return show(options, about, fill_text("features.txt", **about))
 
 
+PARTS = ("train", "held_out")
 PREDICTED = (
     "overwrite",
     "probabilities",

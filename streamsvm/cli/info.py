@@ -50,6 +50,8 @@ def describe(dataset: Dataset) -> dict[str, Any]:
         "density": None if items is None else items / (dataset.n_rows * dataset.n_features),
         "classes": classes,
         "vectors": sorted(dataset.vectors),
+        "n_queries": count_values(dataset, "qid"),
+        "n_groups": count_values(dataset, "groups"),
         "largest_chunk_rows": int(np.diff(dataset.chunk_starts).max()),
         "bytes": dataset.stored_bytes,
         "shards": any("shards" in entry for entry in (dataset.meta.get("arrays") or {}).values()),
@@ -58,6 +60,16 @@ def describe(dataset: Dataset) -> dict[str, Any]:
         "map": None if dataset.features is None else dataset.meta["features"]["map"],
         "manifest": dataset.meta.get("arrays") is not None,
     }
+
+
+def count_values(dataset: Dataset, name: str) -> int | None:
+    """Return the number of different values of a vector, read chunk by chunk; None if the dataset does not have it."""
+    if name not in dataset.vectors:
+        return None
+    found = np.zeros(0, np.int64)
+    for index in range(dataset.n_chunks):
+        found = np.union1d(found, dataset.read_vector(name, index))
+    return len(found)
 
 
 def describe_encoding(encoding: Encoding) -> str:

@@ -137,7 +137,9 @@ def read_settings(options: argparse.Namespace) -> TrainOptions:
     options.task, options.multi_class = settle_multi_class(options.task, options.multi_class)
     kernel = None if options.map else options.kernel
     method = find_solver(options.solver, options.task, options.loss, options.penalty, kernel)
-    kernel, own = options.kernel or (MAPPED_KERNEL if options.map else method.kernels[0]), dict(options.option)
+    default = PROBLEMS[options.task].kernel
+    default = MAPPED_KERNEL if options.map else default if default in method.kernels else method.kernels[0]
+    kernel, own = options.kernel or default, dict(options.option)
     refuse_for_training(options, method, kernel, own)
     return make_record(TrainOptions, options, kernel=kernel, options=own, memory_bytes=options.memory)
 

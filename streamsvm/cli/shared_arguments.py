@@ -24,6 +24,8 @@ from streamsvm.system.machine import parse_bytes
 WIDTH = 100
 TASKS = tuple(name for name in PROBLEMS if name_task(name).startswith("--task"))
 KERNELS = list(dict.fromkeys(kernel for method in SOLVERS for kernel in method.kernels))
+OTHER_KERNELS = [f"{each.kernel} for {name_task(name)}" for name, each in PROBLEMS.items() if each.kernel]
+OTHER_KERNELS += [f"{each.kernels[0]} for {each.name}" for each in SOLVERS if each.kernels[0] != KERNELS[0]]
 
 
 class Json(Arguments):
@@ -301,7 +303,7 @@ class Settings(Kernel, Engine, Opening, Json):
     kernel = option(
         choices=KERNELS,
         help="precomputed: the rows are those of the kernel matrix, in order (ingest --shuffle no) (default: "
-        f"{'; '.join([KERNELS[0], *(f'{m.kernels[0]} for {m.name}' for m in SOLVERS if m.kernels[0] != KERNELS[0])])})",
+        f"{'; '.join([KERNELS[0], *OTHER_KERNELS])})",
     )
     map = option(choices=MAPS)
     rank = max_passes = option(read_count)

@@ -70,18 +70,20 @@ def open_source(
     arrays.refuse_lazy(y, "y")
     X, y = (arrays.to_numpy(values) if arrays.is_tensor(values) else values for values in (X, y))
     if is_dataset(X):
-        refuse_columns(y, sample_weight, qid, groups)
         from streamsvm.data.open import open_dataset  # loads Zarr, as does `ingest` below
 
-        yield open_dataset(X) if isinstance(X, str | Path) else X
+        dataset = open_dataset(X) if isinstance(X, str | Path) else X
+        refuse_columns(y, sample_weight, qid, groups)
+        yield dataset
     elif needs_dataset(X) or estimator.client is not None:
         if not isinstance(X, Iterator):
             _require_labels(estimator, y)
         if y is not None and arrays.count_label_axes(y) == 2 and not takes_label_sets(estimator, y):
             raise InputError(f"{type(estimator).__name__} takes one label for each row, not a matrix of labels")
-        with _written(estimator, X, y, sample_weight=sample_weight, qid=qid, groups=groups) as dataset:
+        of_classes = is_classifier(estimator)
+        with _written(estimator, X, y, of_classes, sample_weight=sample_weight, qid=qid, groups=groups) as dataset:
             _require_labels(estimator, dataset.classes if dataset.has_targets is False else dataset.n_rows)
-            if is_classifier(estimator) and not dataset.has_label_sets:
+            if of_classes and not dataset.has_label_sets:
                 _require_two(dataset.classes)
             yield dataset
     else:
@@ -89,13 +91,13 @@ def open_source(
 
 
 @contextmanager
-def _written(estimator: Any, X: Any, y: Any, **vectors: Any) -> Iterator[Any]:
+def _written(estimator: Any, X: Any, y: Any, needs_two_classes: bool = False, **vectors: Any) -> Iterator[Any]:
     """Write rows to a temporary dataset."""
     from streamsvm.ingestion.ingest import IngestOptions
     from streamsvm.ingestion.readers import ingest
 
     with TemporaryDirectory(prefix="streamsvm") as folder:
-        options = IngestOptions(regression=is_regressor(estimator))
+        options = IngestOptions(regression=is_regressor(estimator), needs_two_classes=needs_two_classes)
         on_cluster = nullcontext() if estimator.client is None else estimator.client.as_current()
         with on_cluster, deadline.limit(estimator.max_seconds):
             dataset = ingest(X, Path(folder) / "rows.zarr", y, options=options, **vectors)
@@ -274,9 +276,10 @@ def validate(estimator: Any, X: Any, y: Any = "no_validation", *, reset: bool) -
     y = arrays.to_numpy(y) if isinstance(y, np.ndarray) else y
     try:
         checked = validate_data(estimator, X, y, reset=reset, accept_sparse="csr", dtype=kinds, **targets)
-    except ValueError as error:
-        if arrays.comes_from(X, "pandas") and (texts := list_texts(X)):
-            gaps = " and missing='mean' for missing values" if X.isna().to_numpy().any() else ""
+    except (ValueError, TypeError) as error:
+        if arrays.comes_from(X, "pandas", "polars") and (texts := list_texts(X)):
+            gaps = X.isna() if arrays.comes_from(X, "pandas") else X.null_count()
+            gaps = " and missing='mean' for missing values" if gaps.to_numpy().any() else ""
             raise InputError(
                 f"X: column{'s' * (len(texts) > 1)} {', '.join(texts)} must hold numbers ({error}); streamsvm.ingest "
                 f"makes a dataset of such a frame, with one_hot='auto' for text{gaps}, and `fit` takes the dataset"

@@ -8,7 +8,7 @@ readers keep the version they opened.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -20,14 +20,14 @@ from streamsvm.data.open import open_dataset
 from streamsvm.data.rows.source import SourceRows
 from streamsvm.data.store import edits
 from streamsvm.data.store.dataset import Dataset
-from streamsvm.data.store.destination import new_folder
-from streamsvm.data.store.manifest import APPENDED, APPENDS_TO, DELETED, DELETES_FROM, NUMBERS
+from streamsvm.data.store.destination import Upload, new_folder
+from streamsvm.data.store.manifest import APPENDED, APPENDS_TO, DELETED, DELETES_FROM, NUMBERS, Meta
 from streamsvm.data.tables.checks import show_text, to_groups
-from streamsvm.ingestion.ingest import IngestOptions, Report, Survey, check_options, set_aside, write_rows
+from streamsvm.ingestion.ingest import IngestOptions, Report, Survey, check_options, narrow_rows, set_aside, write_rows
 from streamsvm.ingestion.write import DatasetWriter, Shape
 from streamsvm.numeric.labels import count_labels
 from streamsvm.numeric.rows import I64, CsrRows, Rows
-from streamsvm.numeric.stored_types import recall_anchor
+from streamsvm.numeric.stored_types import Scaling, recall_anchor
 from streamsvm.system import interrupts
 from streamsvm.system.errors import InputError, say_count
 from streamsvm.system.files import Lock, to_local_path
@@ -170,10 +170,13 @@ def delete_rows(path: str | Path, rows: npt.ArrayLike | None = None, *, groups: 
         dataset = open_dataset(path)
         edits.require_editable(dataset, "deleted")
         numbers = _check_numbers(dataset, rows if groups is None else _find_groups(dataset, groups))
-        n_items = _count_items(dataset, numbers)
+        n_items, counts = count_items(dataset, numbers)
+        _require_classes(dataset, counts)
+        stored = edits.find_stored(numbers, dataset.deleted) if isinstance(dataset, edits.EditedDataset) else numbers
+        about = {DELETES_FROM: dataset.fingerprint}
         folder = edits.name_next(dataset, DELETED)
         with new_folder(folder, overwrite=True) as partial:  # a folder that exists is left from a killed deletion
-            _write(dataset, numbers, n_items, partial)
+            copy_rows(dataset, numbers, n_items, partial, about, arrays={NUMBERS: stored})
         edits.commit(dataset, DELETED, folder)
     return open_dataset(path)
 
@@ -213,8 +216,8 @@ def _find_groups(dataset: Dataset, groups: npt.ArrayLike) -> I64:
     return np.concatenate(found)
 
 
-def _count_items(dataset: Dataset, numbers: I64) -> int:
-    """Return the number of stored values in the rows to delete. Raises InputError if a class would lose its last row.
+def count_items(dataset: Dataset, numbers: I64) -> tuple[int, I64]:
+    """Return the number of stored values in the rows with these numbers, and their number of rows of each class.
 
     In dense rows, values that were not zero before scaling are counted, as in an ingest.
     """
@@ -225,36 +228,52 @@ def _count_items(dataset: Dataset, numbers: I64) -> int:
         X = rows.X
         n_items += len(X.data) if isinstance(X, CsrRows) else int(np.count_nonzero(np.not_equal(X, zero)))
         count_labels(rows, counts)
+    return n_items, counts
+
+
+def _require_classes(dataset: Dataset, deleted: I64) -> None:
+    """Raise InputError if a class would lose its last row. deleted: the number of rows to delete of each class."""
     left = dataset.class_counts
-    if left is not None and dataset.classes is not None and not dataset.has_label_sets and (left - counts).min() < 1:
-        label = dataset.classes.tolist()[int((left - counts).argmin())]
+    if left is not None and dataset.classes is not None and not dataset.has_label_sets and (left - deleted).min() < 1:
+        label = dataset.classes.tolist()[int((left - deleted).argmin())]
         refused = f"{dataset.path}: no row with the label {label!r} would be left"
         raise InputError(f"{refused}; nothing is deleted: ingest all files again")
-    return n_items
 
 
-def _write(dataset: Dataset, numbers: I64, n_items: int, folder: Path) -> None:
-    """Write copies of the rows as a separate dataset, together with their row numbers in the stored chunks."""
-    meta, n_classes = dataset.meta, 0 if dataset.classes is None else len(dataset.classes)
+def copy_rows(
+    dataset: Dataset,
+    numbers: I64,
+    n_items: int,
+    folder: Path | Upload,
+    about: Meta,
+    scaling: Scaling | None = None,
+    dtype: str = "float32",
+    arrays: Mapping[str, I64] | None = None,
+    codes: I64 | None = None,
+) -> None:
+    """Write copies of the rows with these numbers as a dataset.
+
+    n_items: the number of their stored values (see `count_items`). about: further entries of the manifest. scaling: the
+    scaling to record. dtype: the type in which dense rows are stored. arrays: further arrays to store. codes: the new
+    code of each class, if `about` lists other classes.
+    """
+    meta, classes = dataset.meta, None if dataset.classes is None else dataset.classes.tolist()
+    known = {"classes": classes, "feature_names": meta["feature_names"], "shuffle": None, "source": dataset.path}
+    about = known | about
+    n_classes = len(about["classes"] or ())
     # Sparse arrays have at least one value: if all rows are empty, a zero is stored.
-    shape = Shape(len(numbers), dataset.n_features, max(1, n_items), meta["longest_row"], dataset.is_sparse, n_classes)
+    sizes = len(numbers), dataset.n_features, max(1, n_items), meta["longest_row"]
+    shape = Shape(*sizes, dataset.is_sparse, n_classes, dtype)
     fields = tuple(dataset.vectors)
     writer = DatasetWriter(folder, shape, fields, edits.find_chunk_bytes(dataset), meta["codec"])
     for at, rows in enumerate(_take(dataset, numbers)):
-        X = rows.X
+        X = rows.X if dtype == "float32" else narrow_rows(rows.X, dtype, dataset.name)
         if at == n_items == 0 and isinstance(X, CsrRows):
             indptr = np.minimum(np.arange(rows.n_rows + 1), 1)
             X = CsrRows(np.zeros(1, np.float32), np.zeros(1, np.int32), indptr, X.n_features)
-        writer.append(replace(rows, X=X))
-    about = {
-        "classes": None if dataset.classes is None else dataset.classes.tolist(),
-        "feature_names": meta["feature_names"],
-        "shuffle": None,
-        "source": dataset.path,
-        DELETES_FROM: dataset.fingerprint,
-    }
-    stored = edits.find_stored(numbers, dataset.deleted) if isinstance(dataset, edits.EditedDataset) else numbers
-    writer.finish(about, None, {NUMBERS: stored})
+        y = rows.y if codes is None or rows.y is None else codes[rows.y].astype(np.int32)
+        writer.append(replace(rows, X=X, y=y))
+    writer.finish(about, scaling, arrays)
 
 
 def _take(dataset: Dataset, numbers: I64) -> Iterator[Rows]:

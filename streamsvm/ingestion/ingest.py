@@ -39,7 +39,7 @@ from streamsvm.numeric.stored_types import KINDS, STORED_AS, FeatureStatistics, 
 from streamsvm.system import interrupts
 from streamsvm.system.errors import InputError, NeedsOptionError
 from streamsvm.system.files import is_remote
-from streamsvm.system.machine import default_threads
+from streamsvm.system.machine import default_threads, parse_bytes
 from streamsvm.system.threads import work_ahead
 
 LOGGER = logging.getLogger("streamsvm")
@@ -199,11 +199,11 @@ def check_survey(survey: Survey) -> None:
             raise InputError(
                 f"{name}: the label sets contain fewer than two different labels, but at least two are needed"
             )
-    elif survey.options.needs_two_classes and classes is not None and len(classes) < 2:
-        raise NeedsOptionError(
-            f"{name}: every row has the label {classes[0]}, but at least two classes are needed; for --task one-class, "
-            "store the rows without labels (--drop the column, and add --unlabelled)"
-        )
+    elif classes is not None and len(classes) < 2:
+        told = f"{name}: every row has the label {show_text(classes[0])}"
+        if survey.options.needs_two_classes:
+            raise NeedsOptionError(f"{told}, but at least two classes are needed")
+        LOGGER.warning(f"{told}: --task one-class (OneClassSVM) learns from such rows; a classifier needs two classes")
     elif classes is not None and len(classes) > MANY_CLASSES and survey.n_rows < FEW_ROWS * len(classes):
         LOGGER.warning(
             f"{name}: {len(classes):,} classes in {survey.n_rows:,} rows: if the labels are numbers to predict, use "
@@ -221,11 +221,11 @@ class IngestOptions:
     ----------
     layout : {"dense", "sparse"} or None
         The storage form of rows. By default, the share of non-zeros decides.
-    chunk_bytes : int or None
-        Size of a chunk. By default, the size of the dataset decides.
-    shard_bytes : int or None
-        Size of a file with several raw chunks; 0 makes each chunk a file. By default, the size of the dataset decides.
-        Each compressed chunk is always a file.
+    chunk_bytes : int, str or None
+        Size of a chunk, in bytes or as text ("64MB"). By default, the size of the dataset decides.
+    shard_bytes : int, str or None
+        Size of a file with several raw chunks, in bytes or as text; 0 makes each chunk a file. By default, the size of
+        the dataset decides. Each compressed chunk is always a file.
     codec : {"crc32c", "lz4", "zstd"}
         The compression. Every codec adds a checksum; "crc32c" does not compress.
     scale : {"none", "minmax", "maxabs", "standard"}
@@ -236,7 +236,7 @@ class IngestOptions:
         Whether the labels are numbers to be predicted (targets) rather than classes or ranks. They are stored as
         float64.
     needs_two_classes : bool
-        Whether to refuse labels of a single class.
+        Whether to refuse labels of a single class. By default, there is a warning.
     overwrite : bool
         Whether to replace an existing dataset at the destination.
     dtype : {"float32", "float16", "bfloat16", "int8"}
@@ -262,7 +262,7 @@ class IngestOptions:
     scale: str = "none"
     shuffle: int | None = 0
     regression: bool = False
-    needs_two_classes: bool = True
+    needs_two_classes: bool = False
     overwrite: bool = False
     append: bool = False
     dtype: str = "float32"
@@ -270,6 +270,12 @@ class IngestOptions:
     qid_column: str | None = None
     new_classes: bool = False
     source_state: Mapping[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        """Convert sizes given as text to bytes. Raises InputError for a text that is not a size."""
+        for name in ("chunk_bytes", "shard_bytes"):
+            if isinstance(size := getattr(self, name), str):
+                object.__setattr__(self, name, parse_bytes(size))
 
 
 def check_options(options: IngestOptions) -> None:
@@ -315,7 +321,7 @@ def prepare_rows(
         scaling = replace(scaling, offset=scaling.offset - survey.anchor)
     X = _scale(_lay_out(rows.X, mine, survey, shape.sparse), scaling)
     if shape.dtype != "float32":
-        X = _narrow(X, shape.dtype, survey.name)
+        X = narrow_rows(X, shape.dtype, survey.name)
     vectors = {name: values[mine] for name, values in rows.vectors.items()}
     if "label" in vectors:
         vectors["y"] = code(vectors.pop("label"))
@@ -343,7 +349,7 @@ def _scale(X: Matrix, scaling: Scaling | None) -> Matrix:
     return ((X - scaling.offset) * scaling.factor).astype(np.float32)
 
 
-def _narrow(X: Any, dtype: str, name: str) -> Any:
+def narrow_rows(X: Any, dtype: str, name: str) -> Any:
     """Convert rows to the stored type. Raises InputError with an example if a value is not exact in this type."""
     stored_types.load_widening(dtype)
     stored, wide = stored_types.narrow(X, dtype), np.empty(X.shape, np.float32)

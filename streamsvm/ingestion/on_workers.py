@@ -21,7 +21,7 @@ from dataclasses import asdict, replace
 from functools import partial, reduce
 from operator import add
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -49,6 +49,9 @@ from streamsvm.numeric.stored_types import FeatureStatistics
 from streamsvm.system.errors import InputError, ReadError
 from streamsvm.system.files import is_remote, refuse_inputs
 from streamsvm.system.interrupts import caught
+
+if TYPE_CHECKING:
+    from distributed import Client
 
 
 def find_encoding(
@@ -176,7 +179,8 @@ def ingest_on_workers(
     file_format: str | None = None,
     workers: int | None = None,
     scheduler: str | None = None,
-    memory_bytes: int | None = None,
+    client: Client | None = None,
+    memory_bytes: int | str | None = None,
     resume: bool = False,
     report: Report = lambda _: None,
 ) -> Dataset:
@@ -198,8 +202,10 @@ def ingest_on_workers(
         The number of worker processes to start on this machine.
     scheduler : str, optional
         The address of a running cluster, instead of `workers`.
-    memory_bytes : int, optional
-        The maximum memory of one process (default: half of the machine's memory).
+    client : distributed.Client, optional
+        A client of a running cluster, instead of both.
+    memory_bytes : int or str, optional
+        The maximum memory of one process, in bytes or as text ("2GB") (default: half of the machine's memory).
     resume : bool
         Whether to resume an ingest of the same files that was killed or lost its cluster. If nothing is left of it, the
         ingest starts from the beginning.
@@ -239,10 +245,11 @@ def ingest_on_workers(
             budget_bytes=memory_bytes,
             workers=workers,
             scheduler=scheduler,
+            client=client,
             remedy=REMEDY,
-        ) as client,
+        ) as reached,
     ):
-        map_tasks = partial(map_on_workers, client)
+        map_tasks = partial(map_on_workers, reached)
         record.begin(scratch)
         again = None if encoder is None else encoder.start_anew()
         source = Source(name, kind, _take_row(piece), options, seed, n_runs, scratch, again)
@@ -299,7 +306,7 @@ def _new_place(
 def _require_readable(paths: list[str], name: str, columns: Columns, append: bool, file_format: str | None) -> str:
     """Return the format of the files. Raises InputError for input that workers do not support yet."""
     kinds = {file_format or guess_format(path) for path in paths}
-    alone = "one process can: omit --workers and --scheduler"
+    alone = "one process can: omit --workers and --scheduler (client in Python)"
     if kinds - set(tasks.KINDS) or len(kinds) > 1:
         raise InputError(f"{name}: workers cannot read files other than svmlight text, CSV, TSV and Parquet; {alone}")
     kind = kinds.pop()

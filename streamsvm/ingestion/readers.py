@@ -11,12 +11,12 @@ import logging
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import fields, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +29,7 @@ from streamsvm.data.sources import formats, frames, in_memory
 from streamsvm.data.sources.anndata import is_anndata, read_anndata
 from streamsvm.data.sources.arrays import comes_from, read_arrays, read_blocks, refuse_beside, refuse_lazy, unwrap
 from streamsvm.data.sources.arrow import as_table, guess_row_bytes
+from streamsvm.data.sources.dask_collections import require_usable
 from streamsvm.data.sources.formats import name_option
 from streamsvm.data.sources.parsing import compile_parser
 from streamsvm.data.sources.table_stream import encode_rows, read_table
@@ -41,6 +42,9 @@ from streamsvm.ingestion.ingest import IngestOptions, Report, write_dataset
 from streamsvm.system.errors import InputError, list_few
 from streamsvm.system.files import is_remote, refuse_inputs
 from streamsvm.system.interrupts import caught
+
+if TYPE_CHECKING:
+    from distributed import Client
 
 
 def name_columns(columns: Columns, **vectors: Any) -> tuple[Columns, dict[str, Any]]:
@@ -140,6 +144,11 @@ def is_folder_of_files(path: str | Path) -> bool:
 
 def _list_folder(folder: Path) -> list[str | Path]:
     if any((folder / name).exists() for name in ZARR_FILES):
+        if open_dataset(folder).meta.get("arrays") is None:
+            raise InputError(
+                f"{folder}: is an AnnData store, which is read in place; use it directly, for example with `streamsvm "
+                f"train --label COLUMN`, or pass anndata.read_zarr({str(folder)!r}) to streamsvm.ingest in Python"
+            )
         raise InputError(
             f"{folder}: is already a dataset; use it directly, for example with `streamsvm train`, or ingest its "
             "source files"
@@ -220,6 +229,7 @@ def ingest(
     like: str | Path | None = None,
     columns: Columns | None = None,
     multi_label: bool = False,
+    client: Client | str | None = None,
     options: IngestOptions | None = None,
     report: Report = lambda _: None,
     **others: Any,
@@ -279,6 +289,9 @@ def ingest(
         The roles of a table's columns, in place of `label` to `number`.
     multi_label : bool, default False
         Whether svmlight text has lists of labels, such as 1,3,7. Each label is then a problem of its own.
+    client : distributed.Client or str, optional
+        The Dask cluster whose workers read and write files (see `ingest_on_workers`) or compute Dask collections, or
+        the address of its scheduler.
     options : IngestOptions, optional
         Layout, chunk size, codec, scaling and shuffle of the dataset.
     report : callable
@@ -306,14 +319,51 @@ def ingest(
     vectors, named = {"label": y, **vectors}, [source] if _is_path(source) else source
     if isinstance(named, list | tuple) and named and all(map(_is_path, named)):
         _refuse_values(vectors)
+        if client is not None:
+            return _ingest_by(client, named, destination, columns, chosen, like, file_format, report)
         columns, pieces, name, n_bytes = _open_paths(named, destination, file_format, columns, before, chosen)
     else:
         pieces = _open_rows(source, vectors, columns, before, chosen.regression)
         name, n_bytes = "X", _array_bytes(source)
     chosen = replace(chosen, label_column=columns.label, qid_column=columns.qid)
-    with caught():
+    with caught(), _compute_by(client, source):
         write = append_rows if chosen.append else write_dataset
         return write(pieces, destination, name, n_bytes, chosen, report)
+
+
+def _ingest_by(
+    client: Client | str,
+    named: Sequence[str | Path],
+    destination: str | Path,
+    columns: Columns,
+    options: IngestOptions,
+    like: str | Path | None,
+    file_format: str | None,
+    report: Report,
+) -> Dataset:
+    """Let the workers of a cluster ingest files."""
+    if like is not None:
+        raise InputError("like has no effect on rows that a client reads: omit it, or ingest without a client")
+    from streamsvm.ingestion.on_workers import ingest_on_workers  # loads distributed
+
+    cluster: dict[str, Any] = {"scheduler" if isinstance(client, str) else "client": client}
+    how = {**cluster, "file_format": file_format, "report": report}
+    return ingest_on_workers(named, destination, columns, options, **how)
+
+
+def _compute_by(client: Client | str | None, source: Any) -> AbstractContextManager[Any]:
+    """Return a context in which a client computes Dask collections. Raises InputError for a client without effect."""
+    if client is None:
+        return nullcontext()
+    if not comes_from(unwrap(source), "dask"):
+        raise InputError("client has no effect on rows in memory, which are read here: omit it")
+    if isinstance(client, str):
+        from streamsvm.engines.cluster.workers import connect  # loads distributed
+
+        return connect(client)
+    require_usable(client)
+    context: AbstractContextManager[Any] = client.as_current()
+    return context
 
 
 def _open_paths(
@@ -354,11 +404,11 @@ def _open_rows(
 ) -> Iterator[SourceRows]:
     """Yield the rows of a source in memory: a frame whose columns must be encoded, or arrays of numbers."""
     refuse_name(vectors["label"])
-    refuse_lazy(source)
-    source = unwrap(source)
     if is_anndata(source):
         refuse_beside(vectors, "is an AnnData object: name its columns of obs, such as label='cell_type'")
         return read_anndata(source, columns)
+    refuse_lazy(source)
+    source = unwrap(source)
     if comes_from(source, "dask") and hasattr(source, "columns") and columns != Columns():
         from streamsvm.data.sources.dask_collections import Partitions
 

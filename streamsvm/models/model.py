@@ -31,7 +31,7 @@ from streamsvm.problems.problem import Problem
 from streamsvm.problems.registry import PROBLEMS, find_problem
 from streamsvm.system.display import Shown, describe_certificate
 from streamsvm.system.errors import InputError, say_count
-from streamsvm.system.files import is_remote, write_atomically
+from streamsvm.system.files import is_remote, to_local_path, write_atomically
 from streamsvm.system.npz import pack_arrays, unpack_arrays
 
 FORMAT = 1
@@ -192,7 +192,7 @@ class SavedModel(Shown, ABC):
         """Write the model to a file, or to the object at a URL, completely or not at all."""
         content = self.to_bytes()
         if not is_remote(path):
-            write_atomically(Path(path), content)
+            write_atomically(to_local_path(path), content)
             return
         from streamsvm.data.store.destination import new_file
 
@@ -387,7 +387,7 @@ def load(path: str | Path) -> Model:
                 return from_arrays(unpack_arrays(copy, url), url)
         except OSError as error:
             raise InputError(f"{url}: {error.strerror or error}") from error
-    file = Path(path)
+    file = to_local_path(path)
     if (file / "zarr.json").is_file() or (file.is_file() and is_table(file)):
         raise InputError(f"{file}: this holds rows, not a model: name the model first, then the rows")
     if file.is_dir():

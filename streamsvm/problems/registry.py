@@ -18,7 +18,8 @@ class Entry(NamedTuple):
 
     module: the module of this package that defines the problem, as a constant with the problem's name. losses: the
     losses of the problem by name, the default first; each has the kinds of loss to which it belongs. The record of a
-    solver lists the kinds that the solver minimises. help: one line for the command line.
+    solver lists the kinds that the solver minimises. help: one line for the command line. kernel: the default kernel,
+    for solvers that support it; None: the default of the solver.
 
     The kinds are "hinge", C_i max(0, 1 - y_i f_i); "labels", smooth losses of each of L labels of a row; "pairs", hinge
     losses of pairs of rows; "classes", the loss of K scores of a row (losses.classes); "convex", any convex function of
@@ -30,6 +31,7 @@ class Entry(NamedTuple):
     module: str
     losses: Mapping[str, tuple[str, ...]]
     help: str
+    kernel: str | None = None
 
     def has_kind(self, kind: str) -> bool:
         """Return whether one of the losses of the problem is of this kind."""
@@ -66,7 +68,7 @@ PROBLEMS = {  # The first one is the default.
         "numbers, by support-vector regression",
     ),
     "one-class": Entry(
-        "nu", {"one_class": ("one-class",)}, "the region where rows lie, without labels, to find novel rows"
+        "nu", {"one_class": ("one-class",)}, "the region where rows lie, without labels, to find novel rows", "rbf"
     ),
 }
 

@@ -30,13 +30,12 @@ from streamsvm.numeric.compilation import one_blas_thread
 from streamsvm.numeric.rows import F64
 from streamsvm.options import TrainOptions, check_numbers, make_kernel
 from streamsvm.passes import Request
-from streamsvm.problems.problem import Scoring
+from streamsvm.problems.problem import Folds, Scoring
 from streamsvm.problems.registry import find_problem
 from streamsvm.runs.calibrate import require_folds, train_with_probabilities
 from streamsvm.runs.folder import GridFolder, RunFolder
 from streamsvm.runs.gamma_scale import needs_scale, resolve_gammas, stand_in_for_gamma
 from streamsvm.runs.held_out import (
-    Folds,
     draw_folds,
     keep,
     measure_folds,

@@ -19,6 +19,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeVar, dataclass_
 
 from streamsvm.system.docstrings import Entry, join_sections, split_sections, write_entries
 from streamsvm.system.errors import InputError, require_known
+from streamsvm.system.machine import parse_bytes
 
 Options = TypeVar("Options")
 MOST_COUNT = 2**53  # All integers up to this one are exact in float64.
@@ -127,8 +128,16 @@ def bias_feature(help: str = "value of the constant feature whose weight is the 
 
 def kernel_cache(*kernels: str) -> Any:
     """Return the field for the memory that caches columns of these kernels."""
-    told = "memory for kernel columns; a quarter of the spare memory by default"
-    return count(0, help=told, read_with={"kernel": kernels})
+
+    def read(name: str, text: str) -> int:
+        number = _read_number(text)
+        size = float(parse_bytes(text)) if math.isnan(number) else number
+        if not (size.is_integer() and 0 <= size <= MOST_COUNT):
+            raise InputError(f"option {name}={text[:40]}: a whole number of at least 0 or a size is expected")
+        return int(size)
+
+    told = "memory for kernel columns, such as 64MB; a quarter of the spare memory by default"
+    return _make_field(None, Option(read, "SIZE", told), {"kernel": kernels})
 
 
 def folder(*, help: str) -> Any:  # noqa: A002

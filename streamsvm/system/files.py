@@ -40,10 +40,10 @@ def hide_secrets(path: str | Path) -> str:
 
 
 def to_local_path(path: str | Path) -> Path:
-    """Return the path of a file or folder on a local disk. Raises InputError for a URL."""
+    """Return the path of a file or folder on a local disk, also given as file://. Raises InputError for other URLs."""
     if is_remote(path):
         raise InputError(f"{hide_secrets(path)}: a path on a local disk is required, not one in an object store")
-    return Path(path)
+    return Path(str(path).removeprefix("file://"))
 
 
 @contextmanager

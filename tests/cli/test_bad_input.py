@@ -175,9 +175,11 @@ def test_places_where_no_run_can_be(run: Run, text: Path, data: Path, trained: P
 def test_one_class_cannot_be_trained(run: Run, tmp_path: Path) -> None:
     (tmp_path / "rows.svm").write_text("1 1:1\n1 2:1\n")
     stored = run("ingest", tmp_path / "rows.svm", tmp_path / "rows.zarr")
-    ran = stored if stored.code else run("train", tmp_path / "rows.zarr", "--out", tmp_path / "run")
+    assert stored.code == 0
+    assert "every row has the label 1: --task one-class" in stored.err
+    ran = run("train", tmp_path / "rows.zarr", "--out", tmp_path / "run")
     assert ran.code == 2
-    assert "every row has the label 1" in ran.err
+    assert "has 1 class (1), but at least two are needed; to learn from rows of one class, choose" in ran.err
     assert not (tmp_path / "run").exists()
 
 

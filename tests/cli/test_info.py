@@ -80,6 +80,15 @@ def test_lines_for_people(tmp_path: Path) -> None:
     ]
 
 
+def test_queries_and_groups_are_counted(tmp_path: Path) -> None:
+    number = np.arange(600)
+    X, groups = np.ones((600, 2), np.float32), number % 7
+    about = describe(ingest(X, tmp_path / "rows.zarr", number % 2, qid=number // 20, groups=groups, chunk_bytes="1kB"))
+    assert (about["n_chunks"], about["n_queries"], about["n_groups"]) == (5, 30, 7)
+    text = format_description(about)
+    assert "  queries   30 (train --task rank)\n  groups    7, each held out whole by tune" in text
+
+
 def test_files_of_others_have_no_manifest(tmp_path: Path) -> None:
     problem = make_problem(4, n=50)
     dataset = problem.store(tmp_path / "rows.zarr")

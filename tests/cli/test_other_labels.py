@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 from sklearn.datasets import dump_svmlight_file
 
+from streamsvm import OneClassSVM
 from streamsvm.cli.main import main
+from streamsvm.models.model import KernelModel, LinearModel, load
 from tests.commands import Run, run  # noqa: F401
 
 DATA = {"two": [], "classes": [], "numbers": ["--regression"], "queries": [], "none": [], "sets": ["--multi-label"]}
@@ -47,6 +49,18 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         source = folder / ("none.npy" if name == "none" else f"{name}.svm")
         assert main(["ingest", str(source), str(folder / f"{name}.zarr"), *options]) == 0
     return folder
+
+
+def test_one_class_models_have_one_default_kernel(run: Run, folder: Path) -> None:
+    kernel = ("--task", "one-class", "--nu", "0.1", "--out", folder / "default")
+    assert run("train", folder / "none.zarr", *kernel).code == 0
+    ours, theirs = load(folder / "default"), OneClassSVM(nu=0.1).fit(folder / "none.zarr").model_
+    assert isinstance(ours, KernelModel)
+    assert ours.kernel == theirs.kernel
+    np.testing.assert_array_equal(ours.dual_coef, theirs.dual_coef)
+    linear = ("--task", "one-class", "--solver", "cutting-plane", "--out", folder / "linear")
+    assert run("train", folder / "none.zarr", *linear).code in (0, 3)
+    assert isinstance(load(folder / "linear"), LinearModel)
 
 
 @pytest.mark.parametrize("name", MODELS)

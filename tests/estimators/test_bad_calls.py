@@ -59,12 +59,19 @@ INFINITE[3, 2] = np.inf
         ((X, Y, np.full(len(Y), 1j)), "sample_weight: numbers are expected"),
         ((X, Y, np.zeros(len(Y))), "sample_weight: the weights of all rows are zero; give"),
         (("no such dataset", None), "no such dataset: no such dataset"),
-        (("no such dataset", Y), "a dataset has its own labels and weights"),
+        (("no such dataset", Y), "no such dataset: no such dataset"),
     ],
 )
 def test_bad_data(fit: tuple[Any, ...], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         LinearSVC().fit(*fit)
+
+
+def test_a_dataset_has_its_own_labels(tmp_path: Path) -> None:
+    data = streamsvm.ingest(X, tmp_path / "rows.zarr", Y)
+    for rows in (data, data.path):
+        with pytest.raises(InputError, match="a dataset has its own labels and weights"):
+            LinearSVC().fit(rows, Y)
 
 
 @pytest.mark.parametrize(

@@ -127,13 +127,18 @@ def test_the_shuffle_does_not_depend_on_threads(tmp_path: Path, monkeypatch: pyt
 # --- labels, layouts, options
 
 
-def test_one_class_only_is_refused_unless_allowed(write: Write, tmp_path: Path) -> None:
+def test_one_class_only_gives_a_warning_or_is_refused(
+    write: Write, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     X = np.ones((5, 2), np.float32)
     for labels, shown in ((np.full(5, 3.0), "3"), (np.array(["ham"] * 5), "ham")):
         with pytest.raises(InputError, match=f"mails.svm: every row has the label {shown}"):
             write(X, labels, name="mails.svm", needs_two_classes=True, to=tmp_path / "no.zarr")
         assert os.listdir(tmp_path) == []
+        assert not caplog.records
         one = write(X, labels, name="mails.svm")
+        assert f"mails.svm: every row has the label {shown}: --task one-class" in caplog.text
+        caplog.clear()
         assert one.class_counts is not None
         assert one.class_counts.tolist() == [5]
 
@@ -203,6 +208,13 @@ def test_rows_of_zeros_only_are_refused(write: Write) -> None:
     for X in (np.zeros((4, 2), np.float32), csr_array((4, 2), dtype=np.float32)):
         with pytest.raises(InputError, match=r"z\.svm: every feature of every row is zero"):
             write(X, np.arange(4.0), name="z.svm")
+
+
+def test_sizes_may_be_text() -> None:
+    options = IngestOptions(chunk_bytes="1.5MB", shard_bytes="2MiB")  # type: ignore[arg-type]
+    assert (options.chunk_bytes, options.shard_bytes) == (1_500_000, 2 << 20)
+    with pytest.raises(InputError, match="'lots' is not a size in bytes"):
+        IngestOptions(chunk_bytes="lots")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

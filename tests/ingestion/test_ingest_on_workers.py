@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import dask.array as da
 import numpy as np
 import pyarrow
 import pyarrow.parquet as pyarrow_parquet
@@ -338,6 +339,23 @@ def test_on_two_workers(on_two_workers: None, tmp_path: Path) -> None:
     assert open_dataset(tmp_path / "shared.zarr").meta["format"] == 8
     assert read_bytes(tmp_path / "shared.zarr") == read_bytes(tmp_path / "alone.zarr")
     assert told == [200, 400, 600, 800, 1000]
+
+
+def test_a_client_is_given_to_ingest(client: Client, tmp_path: Path) -> None:
+    """Files are read by its workers, Dask collections computed by them; the dataset is that of one process."""
+    X, y = np.random.default_rng(0).normal(size=(300, 3)), np.arange(300) % 2
+    table = "\n".join(["a,b,c,label", *(",".join(map(str, row)) for row in np.column_stack((X, y)).tolist())])
+    (tmp_path / "rows.csv").write_text(table)
+    alone = ingest(tmp_path / "rows.csv", tmp_path / "alone.zarr")
+    rows = da.from_array(X, chunks=(100, 3))
+    for given in (client, client.scheduler.address):
+        by_workers = ingest(tmp_path / "rows.csv", tmp_path / "files.zarr", client=given, overwrite=True)
+        assert by_workers.fingerprint == alone.fingerprint
+        assert ingest(rows, tmp_path / "dask.zarr", y, client=given, overwrite=True).n_rows == 300
+    with pytest.raises(InputError, match="client has no effect on rows in memory, which are read here: omit it"):
+        ingest(X, tmp_path / "no.zarr", y, client=client)
+    with pytest.raises(InputError, match="like has no effect on rows that a client reads"):
+        ingest(tmp_path / "rows.csv", tmp_path / "no.zarr", like=alone.path, client=client)
 
 
 def test_the_column_of_the_labels_is_recorded(on_two_workers: None, tmp_path: Path) -> None:

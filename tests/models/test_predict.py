@@ -29,6 +29,7 @@ from sklearn.metrics import (
 
 from streamsvm import LinearSVC, ingest
 from streamsvm.data.store.dataset import Dataset
+from streamsvm.data.tables.columns import Columns
 from streamsvm.models.evaluate import evaluate
 from streamsvm.models.model import LinearModel, load
 from streamsvm.models.predict import predict
@@ -189,6 +190,13 @@ def test_features_go_by_their_names(tmp_path: Path) -> None:
     (part,) = score(named, tmp_path / "rows.csv")
     np.testing.assert_allclose(part.scores, SCORES, atol=1e-4)
     assert evaluate(named, tmp_path / "rows.csv")["accuracy"] == 1.0
+    names = shuffled["c"].tolist()
+    shuffled.to_parquet(tmp_path / "rows.parquet", index=False)
+    for file in ("rows.csv", "rows.parquet"):  # a feature may name the rows, too
+        (part,) = score(named, tmp_path / file, columns=Columns(index="c", require_label=False))
+        np.testing.assert_allclose(part.scores, SCORES, atol=1e-4)
+        assert part.row_names is not None
+        np.testing.assert_allclose(part.row_names.astype(float), names, rtol=1e-6)
     shuffled.drop(columns="a").to_csv(tmp_path / "fewer.csv", index=False)
     with pytest.raises(InputError, match="no column 'a', which is a feature"):
         evaluate(named, tmp_path / "fewer.csv")

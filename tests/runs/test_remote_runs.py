@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import signal
 import subprocess
 import sys
@@ -12,6 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+import streamsvm
+from streamsvm import LinearSVC
 from streamsvm.data.store.dataset import Dataset
 from streamsvm.models.model import load
 from streamsvm.options import TrainOptions
@@ -129,6 +132,19 @@ def test_errors_name_the_url(server: ObjectServer, data: Dataset, run: Run) -> N
     assert "there is no checkpoint in s3://bucket/none; everything starts again" in ran.err
     with pytest.raises(InputError, match=r"^s3://bucket/other/model\.npz: No such file"):
         load("s3://bucket/other")
+
+
+def test_an_estimator_is_saved_and_loaded_by_url(server: ObjectServer, data: Dataset, tmp_path: Path) -> None:
+    fitted = LinearSVC().fit(data)
+    fitted.save(tmp_path / "model.npz")
+    fitted.save("s3://bucket/models/model.npz")
+    assert server.objects["bucket/models/model.npz"] == (tmp_path / "model.npz").read_bytes()
+    for url in ("s3://bucket/models/model.npz", "s3://bucket/models", f"file://{tmp_path}/model.npz"):
+        loaded = streamsvm.load(url)
+        np.testing.assert_array_equal(loaded.predict(data), fitted.predict(data))
+    server.objects["bucket/models/model.npz"] = pickle.dumps(fitted)
+    with pytest.raises(InputError, match=r"s3://bucket/models/model\.npz: "):
+        streamsvm.load("s3://bucket/models/model.npz")  # a pickle would run code
 
 
 def test_what_a_store_does_not_take_is_refused(server: ObjectServer, data: Dataset, run: Run) -> None:

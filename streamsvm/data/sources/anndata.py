@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -94,6 +95,10 @@ def _require_values(array: zarr.Array[Any], name: str, n_dimensions: int, kinds:
         raise InputError(f"{name}: holds {array.dtype}; {'numbers' if 'f' in kinds else 'whole numbers'} are expected")
 
 
+OLD_FORM = (
+    "has the form of anndata before 0.7, which cannot be read in place: ingest the file, or read it with a current "
+    "anndata and write it again"
+)
 OBSM = "obsm/"  # the prefix of the name of a label matrix; a name without this prefix is a column of obs
 PIECE_VALUES = 1 << 24  # the number of values of a label matrix in memory at a time
 
@@ -155,9 +160,9 @@ def read_names(path: str, group: Group, n_features: int) -> tuple[str, ...] | No
     index = columns.attrs.get("_index")
     if not isinstance(index, str) or not zarr_arrays.exists(columns, index):
         return None
-    names = _read_column_values(zarr_arrays.open_array(columns, index, f"{path}/var"), f"{path}/var/{index}")
-    found = tuple(map(str, names))
-    return found if len(set(found)) == n_features else None
+    names, codes = _decode(zarr_arrays.open_node(columns, index, f"{path}/var"), f"{path}/var/{index}")
+    found = tuple(map(str, names[codes]))
+    return found if len(set(found)) == n_features and codes.min() >= 0 else None
 
 
 def _hold(name: str, values: np.ndarray) -> StoredArray:
@@ -169,7 +174,7 @@ def _read_column(path: str, group: Group, label: str, n_rows: int, what: str) ->
     """Return the distinct values of a column of obs, and for each row the index of its value."""
     name, columns = f"{path}/obs/{label}", zarr_arrays.open_node(group, "obs", path)
     if zarr_arrays.is_array(columns):
-        raise InputError(f"{path}/obs: is an array, but AnnData stores it as a group of columns")
+        raise InputError(f"{path}/obs: {OLD_FORM}")
     if not zarr_arrays.is_name(label) or not zarr_arrays.exists(columns, label):
         there = ", ".join(zarr_arrays.list_names(columns)) or "none"
         raise InputError(f"{path}: no column {label!r} in obs; there are {there}")
@@ -190,10 +195,7 @@ def _decode(column: zarr.Array[Any] | zarr.Group, name: str) -> tuple[np.ndarray
     """Return the distinct values of a column, and for each row the index of its value, or -1 if it is missing."""
     if zarr_arrays.is_array(column):
         if "categories" in column.attrs:
-            raise InputError(
-                f"{name}: its categories have the form of anndata before 0.7: read the file with a current anndata, "
-                "and write it again"
-            )
+            raise InputError(f"{name}: {OLD_FORM}")
         values, codes = np.unique(_read_column_values(column, name), return_inverse=True)
         missing = np.isnan(values)[codes] if values.dtype.kind == "f" else False
         return values, np.where(missing, -1, codes)
@@ -233,7 +235,10 @@ CHUNK_BYTES = 64 << 20
 def open_anndata(path: str, group: Group, label: str | None, groups: str | None = None) -> Dataset:
     """Open an AnnData group as a dataset. Raises InputError for another group, or if obs lacks a named column."""
     if not zarr_arrays.exists(group, "X") or not zarr_arrays.exists(group, "obs"):
-        raise InputError(f"{path}: is neither a streamsvm dataset nor an AnnData file, which would contain X and obs")
+        found = "" if isinstance(group, zarr_arrays.Hdf5Group) else f"; it is {zarr_arrays.explain_group(group, path)}"
+        raise InputError(
+            f"{path}: is neither a streamsvm dataset nor an AnnData file, which would contain X and obs{found}"
+        )
     X = zarr_arrays.open_node(group, "X", path)
     layout, n_rows, starts = _open_dense(path, X) if zarr_arrays.is_array(X) else _open_csr(path, X)
     if not n_rows or not layout.n_features:
@@ -302,7 +307,9 @@ def read_h5ad(paths: Sequence[str | Path], columns: Columns) -> Iterator[SourceR
     for path in map(str, paths):
         with copied(path) as copy:
             try:
-                opened = anndata.read_h5ad(copy, backed="r")
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore", FutureWarning)  # about parts of old files that are not read here
+                    opened = anndata.read_h5ad(copy, backed="r")
             except Exception as error:
                 raise InputError(f"{path}: not an .h5ad file that anndata reads ({error})") from error
             with closing(opened.file):

@@ -63,7 +63,13 @@ def is_tensor(values: object) -> bool:
 
 
 def refuse_lazy(source: Any, name: str = "X") -> None:
-    """Raise InputError for a polars LazyFrame, whose rows have not been computed."""
+    """Raise InputError for a polars LazyFrame, an AnnData object or an xarray Dataset, which are not arrays of rows."""
+    if comes_from(source, "anndata") and hasattr(source, "obs_names"):
+        way = f"streamsvm.ingest({name}, PATH, label=COLUMN), or pass {name}.X"
+        raise InputError(f"{name}: an AnnData object has labels and names of its own: use {way}")
+    if comes_from(source, "xarray") and not hasattr(source, "dtype"):
+        way = "one of them with rows and columns, or the frame of to_dataframe()"
+        raise InputError(f"{name}: an xarray {type(source).__name__} holds several variables: pass {way}")
     if comes_from(source, "polars") and type(source).__name__ == "LazyFrame":
         given = name.partition(",")[0]
         raise InputError(f"{name}: a LazyFrame has no rows yet: give {given}.collect(), or use {given}.sink_parquet")
@@ -78,9 +84,10 @@ def refuse_unsuitable(**given: Any) -> None:
         parts = values if isinstance(values, list | tuple) else [values]
         if any(map(np.ma.is_masked, parts)):
             raise InputError(f"{name}: has masked (missing) values: fill them in, or remove their rows")
-        is_frame = comes_from(values, "pandas") and values.ndim > 1
+        is_frame = comes_from(values, "pandas", "polars") and len(getattr(values, "shape", ())) > 1
         for dtype in values.dtypes if is_frame else [getattr(values, "dtype", None)]:
-            if name in NUMBERS and getattr(dtype, "kind", "") in ("m", "M"):
+            is_polars_time = comes_from(values, "polars") and dtype is not None and dtype.is_temporal()
+            if name in NUMBERS and (is_polars_time or getattr(dtype, "kind", "") in ("m", "M")):
                 raise InputError(f"{name}: has values of the type {dtype}, not numbers: divide them by a unit of time")
 
 

@@ -170,8 +170,19 @@ def _list_wanted(layout: TableLayout) -> list[str]:
     return [layout.names[j] for j in layout.own_wanted]
 
 
+def _read_views(batch: Any) -> Any:
+    """Return a batch whose categories are plain strings; pyarrow cannot decode string views, as polars writes them."""
+    for k, column in enumerate(batch.columns):
+        if encoder.is_any(column.type, "dictionary") and encoder.is_any(column.type.value_type, "string_view"):
+            plain = pyarrow.DictionaryArray.from_arrays(column.indices, column.dictionary.cast("string"))
+            batch = batch.set_column(k, batch.schema.field(k).name, plain)
+    return batch
+
+
 def _cut(batches: NamedBatches, layout: TableLayout, most_rows: int) -> Generator[ArrowPiece, None, None]:
-    for batch, name_row in batches:
+    for read, name_row in batches:
+        batch = _read_views(read)
+        del read
         for start in range(0, batch.num_rows, most_rows):
             part = batch.slice(start, most_rows)
             yield ArrowPiece(layout, part, name_row, start, part.num_rows)

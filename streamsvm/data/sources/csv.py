@@ -128,7 +128,7 @@ class Block:
     def _read_texts(self, wanted: Sequence[int]) -> list[Any]:
         """Return columns as arrays of strings without surrounding blanks. Raises InputError for malformed rows."""
         folders = self.layout.folders
-        own = [j for j in wanted if j not in folders] or [0]
+        own = [j for j in dict.fromkeys(wanted) if j not in folders] or [0]
         parsed = self._parse((), own)
         if parsed is None:
             rows = [row for _, row in self._read_rows()]
@@ -145,6 +145,9 @@ class Block:
         Return None if the block has no rows or is irregular in any way.
         """
         layout = self.layout
+        if not set(features).isdisjoint(words):  # compiled code reads a column either as numbers or as text
+            numbers, texts = self._parse(features, ()), self._parse((), words)
+            return None if numbers is None or texts is None else (numbers[0], texts[1])
         parsed = parse_table(self.text, self.n_lines, layout.delimiter, features, words, len(layout.own_names))
         if parsed is None:
             return None

@@ -73,6 +73,8 @@ def _open_table(frame: Any, k: int) -> Table:
         frame = pyarrow.Table.from_batches([pyarrow.record_batch(frame)])
     if not (comes_from(frame, "pandas") or hasattr(frame, "__arrow_c_stream__")):
         raise InputError(f"X: block {k + 1} is a {type(frame).__name__}; options such as label and missing need frames")
+    if comes_from(frame, "polars"):
+        frame = _type_objects(frame)
     if comes_from(frame, "pandas"):
         table, names, n_rows = frame, tuple(frame.columns), len(frame)
     else:
@@ -85,6 +87,21 @@ def _open_table(frame: Any, k: int) -> Table:
         width = 0 if comes_from(frame, "pandas") else _count_places(table.column(name))
         places += [(f"{name}[{j}]", (name, j)) for j in range(width)] or [(name, (name, None))]
     return Table(table, tuple(name for name, _ in places), dict(places), n_rows)
+
+
+def _type_objects(frame: Any) -> Any:
+    """Return a polars frame whose columns of Python objects, such as dates, have the types of their values.
+
+    Raises InputError if the values of a column have no common type.
+    """
+    for name, dtype in getattr(frame, "schema", {}).items():
+        if str(dtype) == "Object":
+            try:
+                frame = frame.with_columns(type(frame[name])(name, frame[name].to_list()))
+            except (TypeError, ValueError) as error:
+                reason = str(error).partition("\n")[0]
+                raise InputError(f"X: column {name}: its values are not of one type: {reason}") from error
+    return frame
 
 
 def _count_places(column: Any) -> int:

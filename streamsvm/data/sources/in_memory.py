@@ -141,7 +141,10 @@ class ArrayDataset:
 
 
 def list_texts(frame: Any) -> list[str]:
-    """Return the names of the columns of a pandas frame that do not hold numbers."""
+    """Return the names of the columns of a pandas or polars frame that do not hold numbers."""
+    if comes_from(frame, "polars"):
+        schema = getattr(frame, "schema", {})  # a Series has none
+        return [name for name, dtype in schema.items() if not dtype.is_numeric() and str(dtype) != "Boolean"]
     kinds: Any = getattr(frame, "dtypes", None)
     return [str(n) for n, dtype in kinds.items() if dtype.kind not in "biuf"] if hasattr(kinds, "items") else []
 

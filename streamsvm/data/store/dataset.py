@@ -22,6 +22,7 @@ from streamsvm.data.store import manifest
 from streamsvm.data.store.array import StoredArray
 from streamsvm.data.store.layouts import VECTORS, CsrLayout, DenseLayout, Layout, check_vector
 from streamsvm.data.store.places import open_cache
+from streamsvm.data.store.zarr_arrays import describe_array_file
 from streamsvm.kernels import stored_parts
 from streamsvm.kernels.feature_maps import Features, KernelMap, unpack_features
 from streamsvm.kernels.kernel import type_of
@@ -398,6 +399,11 @@ def open_group(path: str) -> tuple[zarr.Group, dict[str, Any]]:
         if is_remote(path) and isinstance(error, FileNotFoundError):
             store.require_bucket(path)
             raise InputError(f"{path}: no such dataset") from error
+        if (found := describe_array_file(path)) is not None:
+            raise InputError(
+                f"{path}: is a Zarr array, {found}, and not a dataset: in Python, pass zarr.open_array({path!r}) to "
+                "streamsvm.ingest or `fit`, with its labels y, or to `predict`"
+            ) from error
         if Path(path, "zarr.json").is_file():
             raise IntegrityError(
                 f"{path}/zarr.json: is damaged ({error}); restore the file, or ingest the rows again"

@@ -318,10 +318,10 @@ def commit(dataset: Dataset, kind: str, folder: Path) -> None:
 
 
 def require_editable(dataset: Dataset, what: str) -> None:
-    """Raise InputError for datasets that cannot be edited. what: the word for the message, "appended" or "deleted"."""
+    """Raise InputError for datasets that cannot be edited. what: the word for the message, such as "appended"."""
     refused = f"{dataset.path}: no rows can be {what}: it"
-    if "arrays" not in dataset.meta:
-        raise InputError(f"{refused} is an AnnData file, which is read in place")
+    if dataset.meta.get("arrays") is None:
+        raise InputError(f"{refused} is an AnnData file, which is read in place; ingest it first")
     if dataset.features is not None:
         raise InputError(f"{refused} holds the features of a map; change its raw rows, and map them again")
 

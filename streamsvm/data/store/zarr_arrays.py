@@ -43,6 +43,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 SUFFIX = ".h5ad"
+DIMENSIONS = "_ARRAY_DIMENSIONS"  # the attribute with the names of dimensions in xarray's stores of Zarr 2
 READ_BYTES = 1 << 20  # the number of bytes read at a time from an array without chunks
 
 
@@ -195,6 +196,35 @@ def describe_array(array: zarr.Array[Any]) -> Metadata:
     layout |= {"codecs": list_codecs(array)} | ({} if array.shards is None else {"shards": list(array.shards)})
     entry: Metadata = json.loads(json.dumps(layout))
     return entry
+
+
+def describe_array_file(path: str) -> str | None:
+    """Return the type and the shape of the Zarr array in a local folder; None if there is no array."""
+    for file in (Path(path, "zarr.json"), Path(path, ".zarray")):
+        with suppress(OSError, InputError):
+            about = _parse_metadata(file.read_bytes(), str(file))
+            if about.get("node_type", "array") == "array" and isinstance(shape := about.get("shape"), list):
+                return f"{about.get('data_type', about.get('dtype'))} of shape {tuple(shape)}"
+    return None
+
+
+def explain_group(group: zarr.Group, path: str) -> str:
+    """Return what a group of arrays is that is not a dataset, and the remedy. xarray names the dimensions of arrays."""
+    arrays = dict[str, zarr.Array[Any]]()
+    for name in list_names(group):
+        with suppress(InputError):
+            if is_array(node := open_node(group, name, path)):
+                arrays[name] = node
+    if not arrays:
+        return "a Zarr group without arrays"
+    shown = ", ".join(f"{name} {node.shape}" for name, node in list(arrays.items())[:8])
+    rows = next((name for name, node in arrays.items() if node.ndim == 2), None)
+    named = (getattr(node.metadata, "dimension_names", None) or node.attrs.get(DIMENSIONS) for node in arrays.values())
+    if not any(named):
+        remedy = f"pass zarr.open_group({path!r})[{rows or 'NAME'!r}] and its labels y to streamsvm.ingest or `fit`"
+        return f"a Zarr group with {shown}: in Python, {remedy}"
+    part = ".to_dataframe()" if rows is None else f"[{rows!r}] and its labels y"
+    return f"an xarray store with {shown}: in Python, pass xarray.open_zarr({path!r}){part} to streamsvm.ingest"
 
 
 def open_array(group: zarr.Group | Hdf5Group, name: str, place: str) -> zarr.Array[Any]:

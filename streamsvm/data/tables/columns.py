@@ -170,7 +170,7 @@ class TableLayout:
 
         There is at least one, since it gives the number of rows.
         """
-        return [j for j in self.wanted if j not in self.folders] or [0]
+        return [j for j in dict.fromkeys(self.wanted) if j not in self.folders] or [0]
 
     @cached_property
     def feature_names(self) -> tuple[str, ...]:
@@ -233,7 +233,7 @@ def lay_out(
         if name not in position:
             raise InputError(f"{where}: no column {name!r}, which is a feature; {list_near(name, names)}")
     chosen = None if columns.features is None else tuple(position[name] for name in columns.features)
-    vectors = _find_vectors(names, where, columns, dropped | set(chosen or ()))
+    vectors = _find_vectors(names, where, columns, dropped, set(chosen or ()))
     taken = dropped | set(vectors.values()) | {j for j, name in enumerate(names) if _PANDAS_INDEX.fullmatch(name)}
     features = tuple(j for j in range(len(names)) if j not in taken) if chosen is None else chosen
     if not features:
@@ -313,12 +313,16 @@ def _find_dropped(names: tuple[str, ...], where: str, columns: Columns) -> set[i
     return dropped
 
 
-def _find_vectors(names: tuple[str, ...], where: str, columns: Columns, taken: set[int]) -> dict[str, int]:
+def _find_vectors(
+    names: tuple[str, ...], where: str, columns: Columns, dropped: set[int], chosen: set[int]
+) -> dict[str, int]:
     """Return the positions of label, qid, sample_weight, groups and index, by role.
 
-    taken: the positions of columns that have another role. The label may be missing unless it is required. The index of
-    a known encoding may be missing, since it only names rows. Raises InputError for other missing columns.
+    dropped, chosen: the positions of the columns that are left out, and of features that are known already. Such a
+    feature may also name the rows. The label may be missing unless it is required. The index of a known encoding may be
+    missing, since it only names rows. Raises InputError for other missing columns.
     """
+    taken = dropped | chosen
     vectors: dict[str, int] = {}
     is_known = columns.encoding is not None and columns.index == columns.encoding.index
     optional = {"label": not columns.require_label, "index": is_known}
@@ -327,7 +331,7 @@ def _find_vectors(names: tuple[str, ...], where: str, columns: Columns, taken: s
         if name is None:
             continue
         j = find_column(name, names)
-        if j != -1 and j not in taken and j not in vectors.values():
+        if j != -1 and j not in (dropped if role == "index" else taken) and j not in vectors.values():
             vectors[role] = j
         elif not optional.get(role):
             _require_column(name, names, where, f"the {role}")

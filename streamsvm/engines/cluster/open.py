@@ -19,7 +19,7 @@ from streamsvm.engines.cluster.tree import count_handed, find_fan_in
 from streamsvm.engines.cluster.workers import ReadyWorker, connect, prepare_workers, start_workers
 from streamsvm.engines.open import MemoryPlan, Opened, Planner, plan_memory, share_states
 from streamsvm.options import TrainOptions
-from streamsvm.system.machine import default_budget_bytes, default_threads, resident_bytes
+from streamsvm.system.machine import default_budget_bytes, default_threads, parse_bytes, resident_bytes
 
 UNKNOWN_BYTES = 32 << 20  # the libraries of a worker take at most this much more memory than in the driver
 
@@ -46,21 +46,30 @@ def open_cluster(
 
 @contextmanager
 def open_workers(
-    *, load: Load, need_bytes: int, budget_bytes: int | None, workers: int | None, scheduler: str | None, remedy: str
+    *,
+    load: Load,
+    need_bytes: int,
+    budget_bytes: int | str | None,
+    workers: int | None,
+    scheduler: str | None,
+    client: Client | None,
+    remedy: str,
 ) -> Iterator[Client]:
-    """Start single-threaded workers, or connect to a scheduler, and yield a client once the workers are ready.
+    """Use a client, connect to a scheduler, or start single-threaded workers; yield a client once workers are ready.
 
     need_bytes: the memory that each thread of a worker needs, without interpreter and libraries. budget_bytes: the
     memory limit of a process. Raises MemoryBudgetError if the limit is too low, and InputError for an unusable
     scheduler.
     """
-    budget = default_budget_bytes() if budget_bytes is None else budget_bytes
-    cluster = _reach_cluster(None, scheduler or None, workers or default_threads(), 1, budget)
-    with _prepared(cluster, load, None, budget) as (client, ready, limit):
+    budget = default_budget_bytes() if budget_bytes is None else parse_bytes(budget_bytes)
+    if client is not None:
+        require_usable(client)
+    cluster = _reach_cluster(client, scheduler or None, workers or default_threads(), 1, budget)
+    with _prepared(cluster, load, None, budget) as (reached, ready, limit):
         largest, threads = max(ready, key=lambda worker: worker.resident_bytes), max(worker.threads for worker in ready)
         named = f"worker {largest.address}"
         plan_memory(limit, largest.resident_bytes, threads, need_bytes, 0, 0, 0, remedy, process=named).require()
-        yield client
+        yield reached
 
 
 def _reach_cluster(

@@ -13,6 +13,7 @@ import zarr
 from scipy.sparse import csc_array, csr_array
 from sklearn.svm import LinearSVC
 
+import streamsvm
 from streamsvm.cli.info import describe, format_description, verify
 from streamsvm.data.open import open_dataset
 from streamsvm.data.rows.source import split_rows
@@ -271,3 +272,32 @@ def test_our_sparse_rows_are_laid_out_as_anndata_has_them(write: Write, sparse_r
     assert X.attrs.asdict() == {"encoding-type": "csr_matrix", "encoding-version": "0.1.0", "shape": [60, 7]}
     parts = [X[name][:] for name in ("data", "indices", "indptr")]
     np.testing.assert_array_equal(csr_array(tuple(parts), shape=(60, 7)).toarray(), sparse_rows.toarray())
+
+
+@pytest.mark.parametrize("zarr_format", FORMATS)
+def test_an_index_of_nullable_strings(zarr_format: int, make: Make) -> None:
+    """anndata 0.13 writes it as a group of values and a mask."""
+    path = make(np.ones((9, 3), np.float32), zarr_format)
+    for has_gap in (False, True):
+        group = zarr.open_group(str(path), mode="a")
+        columns = group.create_group("var", overwrite=True)
+        columns.attrs.update({"encoding-type": "dataframe", "_index": "_index", "column-order": []})
+        index = columns.create_group("_index")
+        index.attrs.update({"encoding-type": "nullable-string-array", "encoding-version": "0.1.0"})
+        add_array(index, "values", np.array(["c", "a", "b"]), "string-array")
+        add_array(index, "mask", np.array([False, has_gap, False]), "array")
+        assert open_dataset(path).feature_names == (None if has_gap else ("c", "a", "b"))
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")  # of anndata, about versions of Zarr
+def test_an_object_is_ingested_and_not_fitted(tmp_path: Path) -> None:
+    package = pytest.importorskip("anndata")
+    data = package.AnnData(np.random.default_rng(0).normal(size=(30, 4)).astype(np.float32))
+    data.obs["kind"] = np.where(np.arange(30) % 3, "a", "b")
+    model = streamsvm.LinearSVC().fit(streamsvm.ingest(data, tmp_path / "rows.zarr", label="kind"))
+    for use in (lambda: streamsvm.LinearSVC().fit(data, data.obs["kind"]), lambda: model.predict(data)):
+        with pytest.raises(InputError, match=r"X: an AnnData object .*: use streamsvm\.ingest"):
+            use()
+    data.write_zarr(tmp_path / "cells.zarr")
+    with pytest.raises(InputError, match=r"cells\.zarr: is an AnnData store, which is read in place; use it directly"):
+        streamsvm.ingest(tmp_path / "cells.zarr", tmp_path / "copy.zarr", label="kind")

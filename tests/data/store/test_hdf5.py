@@ -182,7 +182,7 @@ def turn(file: Any) -> None:
         (type_only, "obs: is neither a group nor an array of values"),
         (lie_outside, "X/data: its values lie in other files"),
         (forget, "X/indptr: missing"),
-        (refer, "obs/donor: its categories have the form of anndata before 0.7"),
+        (refer, "obs/donor: has the form of anndata before 0.7, which cannot be read in place: ingest the file"),
         (turn, "X: has the encoding 'csc_matrix'"),
     ],
 )

@@ -59,6 +59,7 @@ def test_columns(write_file: WriteFile, text: str, columns: Columns, expected: t
         ("a,y\n1,2\n", Columns(qid="q", require_label=False), "column 'q', the qid, is missing"),
         ("a,y\n1,2\n", Columns(features=("a", "b")), "no column 'b', which is a feature"),
         ("a,y\n1,2\n", Columns(label="y", features=("a", "y")), "column 'y', the label, has two roles"),
+        ("a,b\n1,2\n", Columns(index="a", drop=("a",), features=("b",)), "column 'a', the index, has two roles"),
         ("y\n1\n", ANY, "no feature columns"),
         ("a,a,y\n1,2,3\n", ANY, "columns 1 and 2 are both named 'a'; if the first row is data, use --header no"),
         (",a,y\n0,1,2\n", ANY, "column 1 has no name: use --index 1"),

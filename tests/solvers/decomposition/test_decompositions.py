@@ -131,6 +131,7 @@ def test_gamma_of_rows_that_are_all_equal() -> None:
         ({"options": {"working_rows": "ten"}}, "option working_rows=ten: a whole number of at least 2"),
         ({"options": {"working_rows": "inf"}}, "option working_rows=inf: a whole number of at least 2"),
         ({"options": {"cache_bytes": "-1"}}, "option cache_bytes=-1: a whole number of at least 0"),
+        ({"options": {"cache_bytes": "much"}}, "'much' is not a size in bytes"),
         (
             {"options": {"cache": "1"}},
             "option 'cache' is unknown to smo; its options are selection, inner, working_rows",
@@ -194,7 +195,8 @@ def test_options_reach_the_solver(solver: str) -> None:
     given = {"inner": "qp", "selection": "chunking", "working_rows": "33", "cache_bytes": "0"}
     found = settings_of(source, replace(OPTIONS, solver=solver, options=given))
     assert (found.inner, found.selection, found.working_rows, found.cache_bytes) == ("qp", "chunking", 33, 0)
-    assert settings_of(source, replace(OPTIONS, options={"cache_bytes": "5e6"})).cache_bytes == 5_000_000
+    for size in ("5e6", "5MB"):
+        assert settings_of(source, replace(OPTIONS, options={"cache_bytes": size})).cache_bytes == 5_000_000
     platt = replace(OPTIONS, resident_rows=50, options={"selection": "platt"})
     assert settings_of(source, platt).resident_rows == 300
 
