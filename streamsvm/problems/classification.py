@@ -28,6 +28,7 @@ rounding are sums over the labels; every label has its own gap.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -40,8 +41,10 @@ from streamsvm.data.rows.source import LabelLists, RowSource, read_codes
 from streamsvm.numeric.labels import read_labels
 from streamsvm.numeric.rows import F64, I32, Rows
 from streamsvm.options import TrainOptions, compute_class_costs, compute_class_factors, require_classes
-from streamsvm.problems.problem import Folds, Labels, Problem, Scored, join_scored, roc_area, trace_curves
+from streamsvm.problems.problem import NEVER, Folds, Labels, Problem, Scored, join_scored, roc_area, trace_curves
 from streamsvm.system.errors import InputError, say_count
+
+LOGGER = logging.getLogger("streamsvm")
 
 
 @dataclass(frozen=True)
@@ -180,18 +183,23 @@ class OfClasses(Problem):
         return int(np.count_nonzero(choose(scores) == truth)), len(truth)
 
     def draw_folds(self, source: RowSource, folds: int, rng: np.random.Generator) -> Folds:
-        """Return the fold of each row; every class is distributed evenly.
+        """Return the fold of each row; every class is distributed evenly, as by scikit-learn's StratifiedKFold.
 
-        Raises InputError if a class has too few rows.
+        The only row of a class is never held out, since no fit could learn the class without it. Warn if a class has
+        fewer rows than there are folds, and raise InputError if this applies to every class.
         """
-        y = read_codes(source)
-        if (counts := np.bincount(y)).min() < folds:
-            label, rows = require_classes(source)[counts.argmin()], say_count(int(counts.min()), "row")
-            raise InputError(
-                f"{source.name}: the class {label} has {rows}, too few for {folds} folds, each of which needs one: "
-                "remove the class, merge it with another, add rows of it, or ask for fewer folds (tune --folds)"
-            )
-        return share_out(y, folds, rng)
+        y, classes = read_codes(source), require_classes(source)
+        counts = np.bincount(y, minlength=len(classes))
+        fold = share_out(y, folds, rng)
+        if counts.min() < folds:
+            label, rows = classes[counts.argmin()], say_count(int(counts.min()), "row")
+            fault = f"{source.name}: the class {label} has {rows}, too few for {folds} folds, each of which needs one"
+            remedy = "remove the class, merge it with another, add rows of it, or ask for fewer folds (tune --folds)"
+            if counts.max() < folds:
+                raise InputError(f"{fault}, as does every other class: {remedy}")
+            LOGGER.warning(f"{fault}; some folds hold out no row of it: {remedy}")
+            fold[counts[y] == 1] = NEVER
+        return fold
 
     def evaluate(self, parts: Iterable[Scored], classes: Labels) -> dict[str, Any]:
         """Return accuracy, ROC area, average precision, measures of each class, confusion matrix and curves.

@@ -28,6 +28,7 @@ from streamsvm.system.errors import InputError, say_count
 
 Labels = npt.NDArray[Any]
 Folds = npt.NDArray[np.uint8]
+NEVER = 255  # the fold of rows that are never held out
 
 
 @dataclass(frozen=True)

@@ -33,11 +33,12 @@ from streamsvm.numeric.labels import unpack_sets
 from streamsvm.numeric.rows import F64, Rows
 from streamsvm.options import TrainOptions, require_classes
 from streamsvm.passes import Scan
+from streamsvm.problems.problem import NEVER, Folds
 from streamsvm.problems.registry import find_problem
 from streamsvm.runs.folder import FOLDS as FOLDER
 from streamsvm.runs.folder import LOCK, RunFolder, compare_settings, write_result
 from streamsvm.runs.gamma_scale import needs_scale, stand_in_for_gamma
-from streamsvm.runs.held_out import Folds, draw_folds, join_tiles, list_scores
+from streamsvm.runs.held_out import draw_folds, join_tiles, list_scores
 from streamsvm.runs.results import Event, Result
 from streamsvm.runs.train import Training, describe, drive, open_for, save_all, set_up_group, train
 from streamsvm.solvers.set_up import choose_solver, hold_out, settle_task
@@ -108,6 +109,7 @@ class FoldFits:
         assert codes is not None
         step = _find_step(self.source, find_problem(options.task).count_scores(len(classes)))
         scored = np.arange(0, len(codes), step)
+        scored = scored[self.fold[scored] != NEVER]
         scored = scored if weight is None else scored[weight[scored] > 0.0]
         counts = np.zeros((FOLDS, len(classes)), np.int64)
         np.add.at(counts, (self.fold[scored], codes[scored]), 1)
@@ -120,7 +122,7 @@ class FoldFits:
             why = f" (only one row in {step} is scored)" if step > 1 else ""
             raise InputError(
                 f"{self.source.name}: probabilities by {self.way} need, for every fold, a row{of_class} with a weight "
-                f"above 0 in the other folds; for fold {k + 1} there is none{why}"
+                f"above 0 in the other folds; for fold {k + 1} there is none{why}: add rows, or omit the probabilities"
             )
 
     def open(
@@ -180,7 +182,7 @@ def _stay_silent(event: Event) -> None:
 
 def _add_scores(models: list[Model], source: RowSource, step: int, tiles: list[Any], rows: Rows, fold: Folds) -> None:
     """Append a tile: for every step-th row, the scores (m, K) by the model of its fold, the truth, weight and fold."""
-    chosen = np.flatnonzero((rows.start + np.arange(rows.n_rows)) % step == 0)
+    chosen = np.flatnonzero(((rows.start + np.arange(rows.n_rows)) % step == 0) & (fold != NEVER))
     picked, fold, scores = rows.pick(chosen), fold[chosen], np.empty((len(chosen), math.prod(models[0].score_shape)))
     for _, mine, found in list_scores(models, len(models), source, picked.X, fold):
         scores[mine] = found.reshape(len(mine), -1)

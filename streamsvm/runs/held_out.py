@@ -27,13 +27,11 @@ from streamsvm.models.model import Model
 from streamsvm.numeric.rows import F64, I64, Matrix, Rows, take_rows
 from streamsvm.options import TrainOptions, require_classes
 from streamsvm.passes import Scan
-from streamsvm.problems.problem import Labels, Problem, join_scored, read_truth
+from streamsvm.problems.problem import NEVER, Folds, Labels, Problem, join_scored, read_truth
 from streamsvm.problems.registry import find_problem
 from streamsvm.system.errors import InputError, say_count
 from streamsvm.system.machine import default_threads
 
-Folds = npt.NDArray[np.uint8]
-NEVER = 255  # the fold of rows that are never held out
 MOST_FOLDS = 254
 
 

@@ -29,11 +29,12 @@ from streamsvm.numeric.compilation import one_blas_thread
 from streamsvm.numeric.rows import F64
 from streamsvm.options import TrainOptions, check_numbers, make_kernel
 from streamsvm.passes import Request
+from streamsvm.problems.problem import Folds
 from streamsvm.problems.registry import find_problem
 from streamsvm.runs.calibrate import require_folds, train_with_probabilities
 from streamsvm.runs.folder import GridFolder, RunFolder
 from streamsvm.runs.gamma_scale import needs_scale, resolve_gammas, stand_in_for_gamma
-from streamsvm.runs.held_out import Folds, draw_folds, keep, score_held_out
+from streamsvm.runs.held_out import draw_folds, keep, score_held_out
 from streamsvm.runs.results import Event, Listener, PriorCost, Result
 from streamsvm.runs.train import LOGGER, Training, describe, drive, open_for
 from streamsvm.solvers.set_up import choose_solver, hold_out, set_up, settle_task

@@ -6,13 +6,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sklearn.model_selection import GroupKFold
+from sklearn.model_selection import GroupKFold, StratifiedKFold
 
 import streamsvm
 from streamsvm.data.sources.in_memory import ArrayDataset
 from streamsvm.data.tables.checks import to_groups
 from streamsvm.options import TrainOptions
-from streamsvm.runs.held_out import NEVER, draw_folds, keep
+from streamsvm.problems.problem import NEVER
+from streamsvm.runs.held_out import draw_folds, keep
 from streamsvm.system.errors import InputError
 
 RANDOM = np.random.default_rng(0)
@@ -101,11 +102,42 @@ def test_probabilities_keep_groups_together(monkeypatch: pytest.MonkeyPatch, tmp
     assert all(len(set(fold[groups == group])) == 1 for group in groups)
 
 
-def test_a_class_that_is_too_rare_is_named() -> None:
-    """By its label, with what to do, whoever asks for the folds."""
+def test_a_rare_class_gives_a_warning_and_the_folds_of_scikit_learn(caplog: pytest.LogCaptureFixture) -> None:
     y = np.array([0] * 9 + [1] * 2, np.int32)
     source = ArrayDataset(X[: len(y)], y, np.array(["often", "rare"]))
-    with pytest.raises(InputError, match=r"the class rare has 2 rows, too few for 3 folds, .*: remove the class"):
-        draw_folds(source, OPTIONS, 3)
-    with pytest.raises(InputError, match=r"the class rare has 2 rows, too few for 5 folds"):
-        streamsvm.SVC(probability=True).fit(X[: len(y)], np.array(["often", "rare"])[y])
+    fold = draw_folds(source, OPTIONS, 3)
+    assert "the class rare has 2 rows, too few for 3 folds" in caplog.text
+    ours = sorted(np.bincount(y[fold == k], minlength=2).tolist() for k in range(3))
+    with pytest.warns(UserWarning, match="least populated class"):
+        theirs = [np.bincount(y[out], minlength=2).tolist() for _, out in StratifiedKFold(3).split(y, y)]
+    assert ours == sorted(theirs)
+    caplog.clear()
+    draw_folds(source, OPTIONS, 2)
+    assert caplog.text == ""
+
+
+def test_probabilities_of_a_rare_class(caplog: pytest.LogCaptureFixture) -> None:
+    y = np.array(["often"] * 18 + ["rare"] * 2)
+    model = streamsvm.LinearSVC(probability=True).fit(X[:20], y)
+    assert "the class rare has 2 rows, too few for 5 folds" in caplog.text
+    assert np.isfinite(model.predict_proba(X[:20])).all()
+
+
+def test_the_only_row_of_a_class_is_never_held_out() -> None:
+    y = np.array(["a"] * 10 + ["b"] * 9 + ["c"])
+    tuned = streamsvm.tune(X[:20], y, C=[0.1, 1.0], folds=3)
+    assert tuned.best.mean > 0.0
+    source = ArrayDataset(X[:20], np.unique(y, return_inverse=True)[1].astype(np.int32), np.array(["a", "b", "c"]))
+    fold = draw_folds(source, OPTIONS, 3)
+    assert fold[-1] == NEVER
+    assert set(fold[:-1]) == {0, 1, 2}
+    with pytest.raises(InputError, match="a row of the class c with a weight above 0 in the other folds"):
+        streamsvm.LinearSVC(probability=True).fit(X[:20], y)
+    streamsvm.LinearSVC(probability="temperature").fit(X[:20], y)  # its function has no part for each class
+
+
+def test_fewer_rows_than_folds_in_every_class_are_refused() -> None:
+    y = np.array([0] * 4 + [1] * 2, np.int32)
+    source = ArrayDataset(X[:6], y, np.array(["often", "rare"]))
+    with pytest.raises(InputError, match=r"the class rare has 2 rows, too few for 5 folds, .*: remove the class"):
+        draw_folds(source, OPTIONS, 5)
