@@ -30,7 +30,7 @@ classification", Journal of Machine Learning Research 9.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from io import TextIOWrapper
 from itertools import islice
@@ -258,6 +258,7 @@ def read_model_file(path: str | Path) -> Model:
     InputError
         If the file is not such a model file, or if its kernel is precomputed.
     """
+    read: Callable[[TextIO], Model]
     program, read = "LIBLINEAR", _read_liblinear
     try:
         with Path(path).open("rb") as file, TextIOWrapper(file, encoding="ascii") as text:
