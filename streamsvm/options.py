@@ -267,12 +267,14 @@ def make_kernel(source: RowSource, options: TrainOptions) -> Kernel:
         gamma = 1.0
     elif gamma == "auto":
         gamma = 1.0 / source.n_features
-    if not (is_finite(gamma) and gamma > 0):  # type: ignore[operator]
-        raise InputError(f"gamma is {options.gamma!r:.40}; it must be positive and finite, or scale, or auto")
-    if not (isinstance(options.degree, Integral) and 1 <= int(options.degree) <= LARGEST_DEGREE):
-        raise InputError(f"degree is {options.degree!r:.40}; a whole number from 1 to {LARGEST_DEGREE:,} is expected")
+    if not (is_finite(gamma) and gamma >= 0):  # type: ignore[operator]
+        raise InputError(f"gamma is {options.gamma!r:.40}; it must be at least 0 and finite, or scale, or auto")
+    if not (isinstance(options.degree, Integral) and 0 <= int(options.degree) <= LARGEST_DEGREE):
+        raise InputError(f"degree is {options.degree!r:.40}; a whole number from 0 to {LARGEST_DEGREE:,} is expected")
     if not is_finite(options.coef0):
         raise InputError(f"coef0 is {options.coef0!r:.40}; it must be finite")
+    if options.kernel == "poly" and options.degree == 0:
+        return Kernel("poly", 0.0, 1, 1.0)  # the same constant, 1; powers in compiled code begin at 1
     return Kernel(options.kernel, float(gamma), int(options.degree), float(options.coef0))
 
 

@@ -232,8 +232,9 @@ def run_import(options: argparse.Namespace) -> int:
     with new_file(options.out, options.overwrite) as file:
         file.write(model.to_bytes())
     facts = {"out": str(options.out), "n_classes": len(model.classes), "n_features": model.n_features}
-    counts = f"{say_count(len(model.classes), 'class')} and {say_count(model.n_features, 'feature')}"
-    return show(options, facts, f"{options.out}: a linear model of {counts}, without a certificate")
+    counts = [say_count(len(model.classes), "class")] * (len(model.classes) > 0)
+    told = " and ".join((*counts, say_count(model.n_features, "feature")))
+    return show(options, facts, f"{options.out}: a {model.kind} model of {told}, without a certificate")
 
 
 def run_warm_up(options: argparse.Namespace) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from copy import copy
+from copy import copy, deepcopy
 from dataclasses import dataclass, field, fields
 from functools import partial
 from inspect import get_annotations
@@ -107,8 +107,9 @@ class BaseSVM(Parameters, CallbackSupportMixin, BaseEstimator):  # type: ignore[
         given. The current pass is finished, a start on rows in memory is cut short, and the model is the best one so
         far. Waiting for a cluster that is not working on the fit ends as well; if there is no model yet, an error is
         raised.
-    random_state : int or None, default=0
-        The seed of the random numbers.
+    random_state : int, RandomState or None, default=0
+        The seed of the random numbers; None is 0. A RandomState is copied to draw a seed and stays as it is, so that
+        another fit from the same state draws the same numbers.
 
     Attributes
     ----------
@@ -137,7 +138,7 @@ class BaseSVM(Parameters, CallbackSupportMixin, BaseEstimator):  # type: ignore[
     checkpoint: str | Path | None = None
     max_passes: int | None = None
     max_seconds: float | None = None
-    random_state: int | None = 0
+    random_state: int | np.random.RandomState | None = 0
 
     own_options: ClassVar[tuple[str, ...]] = ()  # the parameters that are options of the solver
 
@@ -370,7 +371,9 @@ class BaseSVM(Parameters, CallbackSupportMixin, BaseEstimator):  # type: ignore[
         return TrainOptions(**given | known | self._name_options())
 
     def _read_seed(self) -> int:
-        """Return the seed. Raises InputError for generators, since a resumed fit needs the same random numbers."""
+        """Return the seed, which must be the same at each call. Raises InputError for anything else."""
+        if isinstance(self.random_state, np.random.RandomState):
+            return int(deepcopy(self.random_state).randint(np.iinfo(np.int32).max))
         return check_count("random_state", 0 if self.random_state is None else self.random_state, 0)
 
     def _choose_dtype(self, n_rows: int) -> type[np.float32 | np.float64]:  # noqa: ARG002
@@ -389,13 +392,16 @@ class BaseSVM(Parameters, CallbackSupportMixin, BaseEstimator):  # type: ignore[
         self.intercept_ = show_only(np.atleast_1d(model.intercept))
         if model.problem.has_classes:
             same_kind = isinstance(label_dtype, np.dtype) and label_dtype.kind in "biufO"
-            self.classes_ = model.classes.astype(label_dtype) if same_kind else model.classes
+            # as scikit-learn does for text in pandas' own types, such as categories
+            are_texts = model.classes.dtype.kind == "U" and getattr(label_dtype, "kind", "") == "O"
+            known = label_dtype if same_kind else np.dtype(object) if are_texts else model.classes.dtype
+            self.classes_ = model.classes.astype(known)
         self.n_features_in_ = model.n_features
         names = model.feature_names
         self._set_known(feature_names_in_=None if names is None else np.array(names, dtype=object))
-        self.status_, self.objective_ = model.info["status"], model.info["objective"]
-        self.lower_bound_ = model.info["lower_bound"]
-        self.rounding_bound_ = model.info.get("rounding_bound")  # models of version 0.1 do not have it
+        # imported models of other programs have none of these facts, and models of version 0.1 no rounding_bound
+        facts = ("status", "objective", "lower_bound", "rounding_bound")
+        self.status_, self.objective_, self.lower_bound_, self.rounding_bound_ = map(model.info.get, facts)
         self.gap_ = Progress(self.objective_, self.lower_bound_, 0).relative_gap
 
     def _set_known(self, **attributes: Any) -> None:

@@ -65,7 +65,7 @@ class LibsvmSVC(LibsvmLike, BaseSVC):
         for each pair with the K - 1 other classes, as in LIBSVM; (K, m) with another multi_class.
     intercept_ : ndarray of shape (1,) or (K (K - 1) / 2,), float64
         (K,) with another multi_class.
-    coef_ : ndarray of shape (1, d) or (K (K - 1) / 2, d), float64
+    coef_ : ndarray of shape (1, d) or (K (K - 1) / 2, d), float64, or a sparse array if the rows are sparse
         Only for kernel="linear"; (K, d) with another multi_class.
     n_iter_ : ndarray of shape (1,) or (K (K - 1) / 2,), int64
         The number of SMO pair steps of each problem, which max_iter limits; the number of steps where max_iter limits

@@ -44,7 +44,7 @@ class KernelSVM(KernelParameters, BaseSVM):  # type: ignore[misc]
     dual_coef_ : ndarray of shape (1, m), float64, or a sparse array if the rows are sparse
         The coefficients of the support vectors.
     intercept_ : ndarray of shape (1,), float64
-    coef_ : ndarray of shape (1, d), float64
+    coef_ : ndarray of shape (1, d), float64, or a sparse array if the rows are sparse
         Only for kernel="linear".
     """
 
@@ -79,14 +79,14 @@ class KernelSVM(KernelParameters, BaseSVM):  # type: ignore[misc]
         self._set_known(support_=model.support, n_support_=count_support(model))
 
     @property
-    def coef_(self) -> F64:
+    def coef_(self) -> Any:
         """The weights for kernel="linear", (1, d), (K, d) or (pairs, d), read-only. Computed on access."""
         check_is_fitted(self)
         model = self.model_ if self.model_.n_support is None else self.model_.list_pairs()
         if model.kernel.name != "linear":
             raise AttributeError("coef_ exists for kernel='linear' only")
         coef = np.stack([combine_rows(model.support_vectors, each) for each in np.atleast_2d(model.dual_coef)])
-        return show_only(coef)
+        return csr_array(coef) if isinstance(model.support_vectors, CsrRows) else show_only(coef)
 
 
 VALUE_BYTES = 8  # the size of a kernel value that a function returns
@@ -150,7 +150,7 @@ class LibsvmLike(SolverParameters, KernelSVM):  # type: ignore[misc]
 
     def _set_model(self, model: Any, label_dtype: Any = None) -> None:
         super()._set_model(model, label_dtype)
-        self.fit_status_ = int(model.info["status"] not in DONE)
+        self.fit_status_ = int(self.status_ not in (None, *DONE))
         n_rows = read_n_rows(model.info)
         shape = None if n_rows is None else (n_rows, model.n_features)
         self._set_known(shape_fit_=shape, class_weight_=get_class_factors(model))
@@ -179,7 +179,8 @@ class LibsvmLike(SolverParameters, KernelSVM):  # type: ignore[misc]
         Raises InputError if the kernel returns another shape.
         """
         refuse_unsuitable(X=X)
-        values, expected = np.asarray(self.kernel(X, others)), (_num_samples(X), _num_samples(others))
+        found, expected = self.kernel(X, others), (_num_samples(X), _num_samples(others))
+        values = found.toarray() if issparse(found) else np.asarray(found)
         if values.shape != expected:
             raise InputError(
                 f"the kernel returned an array of shape {values.shape}; {expected} is expected: X.shape[0] should be "

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import field, replace
 from functools import partial
 from typing import Any, Self
 
 import numpy as np
+from scipy.sparse import csr_array, issparse
 from sklearn.utils.validation import check_is_fitted
 
 from streamsvm.data.rows.source import RowSource
@@ -18,9 +20,10 @@ from streamsvm.models.calibration import find_calibration
 from streamsvm.models.evaluate import evaluate, find_probabilities
 from streamsvm.models.model import LinearModel, Model, RankModel
 from streamsvm.numeric.rows import F64
-from streamsvm.options import INFINITE_COST, LARGEST_COST, TrainOptions, is_finite
+from streamsvm.options import INFINITE_COST, LARGEST_COST, TrainOptions, check_count, is_finite
 from streamsvm.problems.ranking import RANK, ROC_AREA, evaluate_ranking
 from streamsvm.problems.registry import PENALTIES, find_multi_class
+from streamsvm.runs.results import Result
 from streamsvm.solvers.options import MAPS, FeatureOptions, KernelFeatures, OptionSet
 from streamsvm.solvers.registry import AUTO
 from streamsvm.solvers.set_up import choose_solver, set_up
@@ -28,7 +31,14 @@ from streamsvm.system.errors import InputError
 
 LINEAR_SOLVERS = "choose from auto, cutting-plane, newton, interior-point"
 INTERCEPT_OPTION = "intercept_scaling"
-SKLEARN_SOLVERS = ("lbfgs", "liblinear", "newton-cg", "newton-cholesky", "sag", "saga")  # of LogisticRegression
+SKLEARN_SOLVERS = {  # of LogisticRegression, with the texts of their warnings at max_iter, which filters match
+    "lbfgs": "lbfgs failed to converge after {} iteration(s).",
+    "liblinear": "Liblinear failed to converge, increase the number of iterations.",
+    "newton-cg": "newton-cg failed to converge. Increase the number of iterations.",
+    "newton-cholesky": "Newton solver did not converge after {} iterations.",
+    "sag": "The max_iter was reached which means the coef_ did not converge.",
+    "saga": "The max_iter was reached which means the coef_ did not converge.",
+}
 
 
 class BaseLinear(SolverParameters, BaseSVM):  # type: ignore[misc]
@@ -88,7 +98,8 @@ class BaseLinear(SolverParameters, BaseSVM):  # type: ignore[misc]
             return None
         if getattr(found, "name", None) not in MAPS:
             raise InputError(f"feature_map is {found!r:.60}; an object such as streamsvm.Nystroem() is expected")
-        return FeatureOptions(found.name, getattr(found, "n_components", FeatureOptions.rank), self._read_seed())
+        rank = check_count("n_components", getattr(found, "n_components", FeatureOptions.rank), 1)
+        return FeatureOptions(found.name, rank, self._read_seed())
 
     def _name_options(self) -> dict[str, Any]:
         """Return fields of TrainOptions; the kernel is that of the feature map."""
@@ -147,7 +158,7 @@ def put_weights(model: Any, coef: Any, intercept: Any) -> Any:
 def _read_numbers(name: str, given: Any, expected: Any) -> F64:
     """Return numbers set by a user in the expected shape. Raises InputError if that is impossible."""
     try:
-        numbers = np.asarray(given, np.float64)
+        numbers = np.asarray(given.toarray() if issparse(given) else given, np.float64)
     except (TypeError, ValueError) as error:
         raise InputError(f"{name} is {type(given).__name__}; an array of numbers is expected") from error
     shape = np.shape(expected)
@@ -156,7 +167,25 @@ def _read_numbers(name: str, given: Any, expected: Any) -> F64:
     return numbers.reshape(shape)
 
 
-class LinearSVC(BaseLinear, BaseSVC):
+class LinearClassifier(BaseLinear, BaseSVC):
+    """The base class of linear classifiers."""
+
+    takes_label_sets = True
+
+    def sparsify(self) -> Self:
+        """Make `coef_` a sparse array, such as for the penalty "l1". Predictions and `save` stay the same."""
+        check_is_fitted(self)
+        self.coef_: Any = csr_array(self.coef_)
+        return self
+
+    def densify(self) -> Self:
+        """Make `coef_` a NumPy array again, after `sparsify`."""
+        check_is_fitted(self)
+        self.coef_ = self.coef_.toarray() if issparse(self.coef_) else self.coef_
+        return self
+
+
+class LinearSVC(LinearClassifier):
     """Linear support-vector classifier with a certificate, on data of any size.
 
         P(w, b) = 1/2 (|w|^2 + (b / intercept_scaling)^2) + sum_i C_i max(0, 1 - y_i (w.x_i + b))
@@ -224,8 +253,6 @@ class LinearSVC(BaseLinear, BaseSVC):
     probability: bool | str = False
     warm_start: bool = False
 
-    takes_label_sets = True
-
     def _name_options(self) -> dict[str, Any]:
         return {**super()._name_options(), "task": find_multi_class(self.multi_class), "multi_class": None}
 
@@ -243,7 +270,7 @@ class LinearSVC(BaseLinear, BaseSVC):
         return model if fits else None
 
 
-class LogisticRegression(BaseLinear, BaseSVC):
+class LogisticRegression(LinearClassifier):
     """Logistic regression with a certificate, on data of any size; many classes are one against the rest, not softmax.
 
         P(w, b) = 1/2 (|w|^2 + (b / intercept_scaling)^2) + sum_i C_i log(1 + exp(-y_i (w.x_i + b)))
@@ -273,6 +300,11 @@ class LogisticRegression(BaseLinear, BaseSVC):
     warm_start : bool, default=False
         Without effect: Newton's method starts from a sample of the rows, in memory.
 
+    Attributes
+    ----------
+    n_iter_ : ndarray of shape (1,), int64
+        The number of steps of the solver; with several problems, the largest number among them.
+
     References
     ----------
     Lin, Weng & Keerthi (2008), Trust region Newton method for large-scale logistic regression, JMLR 9.
@@ -298,8 +330,6 @@ class LogisticRegression(BaseLinear, BaseSVC):
     max_iter: int = -1
     warm_start: bool = False
 
-    takes_label_sets = True
-
     def predict_proba(self, X: Any) -> Any:
         """Return the probability of each class, (n, K).
 
@@ -323,6 +353,8 @@ class LogisticRegression(BaseLinear, BaseSVC):
 
     def _name_penalty(self) -> Any:
         """Return the name of the penalty. scikit-learn's l1_ratio takes the place of its parameter `penalty`."""
+        if self.penalty == "elasticnet" and self.l1_ratio is None:
+            raise InputError("penalty is 'elasticnet', but l1_ratio is None; choose l1_ratio=0 (l2) or l1_ratio=1 (l1)")
         if self.l1_ratio not in (None, 0, 1):
             raise InputError(
                 f"l1_ratio is {self.l1_ratio!r:.40}: no solver mixes both penalties; choose 0 (l2) or 1 (l1)"
@@ -331,11 +363,24 @@ class LogisticRegression(BaseLinear, BaseSVC):
             return "l1"
         return "l2" if self.penalty in (None, DEPRECATED, "elasticnet") else self.penalty
 
+    def _count_steps(self, result: Result) -> Any:
+        return np.array([super()._count_steps(result)])
+
+    def _describe_limit(self, result: Result) -> str:
+        """Return the message. At a limit of passes, it starts with scikit-learn's text for the solver, if any."""
+        text = SKLEARN_SOLVERS.get(super()._name_solver()) if result.status == "pass_limit" else None
+        told = super()._describe_limit(result)
+        return told if text is None else f"{text.format(result.passes)} {told}"
+
     def _has_no_penalty(self) -> bool:
         return self.penalty is None or bool(np.inf == self.C)
 
     def _name_options(self) -> dict[str, Any]:
         cost = {"C": INFINITE_COST} if self._has_no_penalty() else {}
+        if self.penalty is None and self.C not in (1.0, np.inf):
+            warnings.warn(
+                f"Setting penalty=None will ignore the C and l1_ratio parameters (C={self.C!r})", stacklevel=6
+            )
         return {**super()._name_options(), **cost, "loss": "logistic", "penalty": self._name_penalty()}
 
 

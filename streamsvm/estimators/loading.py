@@ -18,9 +18,11 @@ from typing import Any, cast
 import numpy as np
 from scipy.sparse import csr_array
 from sklearn import linear_model, svm
+from sklearn.base import clone
 from sklearn.metrics.pairwise import pairwise_kernels
+from sklearn.multiclass import OneVsRestClassifier
 from sklearn.pipeline import Pipeline, make_pipeline
-from sklearn.preprocessing import FunctionTransformer, StandardScaler
+from sklearn.preprocessing import FunctionTransformer, LabelBinarizer, StandardScaler
 
 from streamsvm.estimators.base import BaseSVM
 from streamsvm.estimators.budgeted import BudgetedSVC, BudgetedSVR
@@ -59,7 +61,8 @@ def load(path: str | Path) -> Estimator:
 
     C, solver, class_weight, multi_class, intercept_scaling, the kernel's parameters and the feature map are those of
     the training; all other parameters have their defaults. The fitted attributes are those of `fit`, except n_iter_,
-    n_passes_, history_ and result_, which describe the training.
+    n_passes_, history_ and result_, which describe the training. For an imported model of another program, the
+    attributes of the certificate are None.
 
     Parameters
     ----------
@@ -105,7 +108,13 @@ def _choose_kind(model: Model) -> Any:
 
 
 def _get_training(model: Model) -> dict[str, Any]:
-    """Return the recorded parameters of the training; the estimator may lack some of these parameters."""
+    """Return the recorded parameters of the training; the estimator may lack some of these parameters.
+
+    Models of other programs have only the loss and the kernel.
+    """
+    if "status" not in model.info:
+        kernel = _name_kernel(model.kernel) if isinstance(model, KernelModel) else {}
+        return kernel | (_name_multi_class(model) or {"loss": model.info["loss"]})
     task, info, problem, factors = model.problem.name, model.info, model.info.get("problem"), get_class_factors(model)
     recorded: dict[str, Any] = problem if isinstance(problem, dict) else {}
     known = {"C": info["C"], "solver": info["solver"], "task": task, "penalty": recorded.get("penalty", "l2")}
@@ -170,9 +179,10 @@ def to_sklearn(fitted: BaseSVM | Model) -> Any:
     Returns
     -------
     estimator
-        LinearSVC, LogisticRegression (for two classes and the logistic loss), LinearSVR (for regressions, and for
-        rankings, where it predicts the score) or SGDOneClassSVM; for sums of kernels, a Pipeline that ends with one of
-        these. It takes raw rows or, for tables with text, their features. It is not meant to be refitted.
+        LinearSVC, LogisticRegression (for the logistic loss; within OneVsRestClassifier for more than two classes),
+        LinearSVR (for regressions, and for rankings, where it predicts the score) or SGDOneClassSVM; for sums of
+        kernels, a Pipeline that ends with one of these. It takes raw rows or, for tables with text, their features. It
+        is not meant to be refitted.
 
     Raises
     ------
@@ -217,14 +227,29 @@ def _make_linear(model: Model, coef: F64, intercept: Any) -> Any:
         made = linear_model.SGDOneClassSVM()
         made.coef_, made.offset_ = coef, -b
     elif problem.predicts_labels:
-        is_logistic = model.info.get("loss") == "logistic" and not model.score_shape
-        C = float(model.info.get("C", 1.0))
+        C, is_logistic = float(model.info.get("C", 1.0)), model.info.get("loss") == "logistic"
+        if is_logistic and model.score_shape:
+            return _make_one_for_each_class(C, model.classes, coef, b)
         made = linear_model.LogisticRegression(C=C) if is_logistic else svm.LinearSVC(C=C)
         made.coef_, made.intercept_, made.classes_ = np.atleast_2d(coef), b, model.classes
     else:
         made = svm.LinearSVR()
         made.coef_, made.intercept_ = coef, b
     made.n_features_in_ = coef.shape[-1]
+    return made
+
+
+def _make_one_for_each_class(C: float, classes: Any, coef: F64, intercept: F64) -> OneVsRestClassifier:
+    """Return logistic regressions of each class against the rest, whose probabilities are divided by their sum."""
+    made = OneVsRestClassifier(linear_model.LogisticRegression(C=C))
+    made.label_binarizer_ = LabelBinarizer(sparse_output=True).fit(classes)
+    made.classes_, made.estimators_ = made.label_binarizer_.classes_, []
+    for w, b in zip(coef, intercept, strict=True):
+        made.estimators_.append(clone(made.estimator))
+        of_class = made.estimators_[-1]
+        of_class.coef_, of_class.intercept_ = w[None, :], np.array([b])
+        of_class.classes_, of_class.n_features_in_ = np.array([0, 1]), len(w)
+    made.n_features_in_ = coef.shape[1]
     return made
 
 

@@ -153,7 +153,7 @@ def read_kernel(parts: Mapping[str, Any]) -> Kernel:
     name = found["name"]
     require(name in KERNELS, f"kernel: name is {str(name)[:40]!r}; one of {', '.join(KERNELS)} is expected")
     gamma, degree = read_number(found, "gamma"), read_count(found, "degree", MOST_DEGREE)
-    require(gamma > 0, f"gamma is {gamma}; a positive number is expected")
+    require(gamma >= 0, f"gamma is {gamma}; a number of at least 0 is expected")
     return Kernel(name, gamma, degree, read_number(found, "coef0"))
 
 

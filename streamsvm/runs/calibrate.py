@@ -9,6 +9,7 @@ every n-th row is scored.
 
 from __future__ import annotations
 
+import logging
 import math
 import operator
 import time
@@ -22,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from streamsvm.data.rows import views
-from streamsvm.data.rows.source import RowSource
+from streamsvm.data.rows.source import RowSource, read_codes
 from streamsvm.engines.engine import Engine
 from streamsvm.engines.open import Client, Opened
 from streamsvm.models.calibration import CALIBRATIONS, Truth
@@ -48,6 +49,7 @@ from streamsvm.system.errors import InputError
 from streamsvm.system.files import Lock, to_local_path
 from streamsvm.system.interrupts import caught
 
+LOGGER = logging.getLogger("streamsvm")
 FOLDS = 5
 ENOUGH = 10.0  # a fit on folds ends at this multiple of tol, which changes Brier scores and log losses by under 0.1%
 MOST_SCORES = 1_000_000  # enough to fit any of the functions
@@ -66,11 +68,11 @@ def calibrate_scores(way: str, scores: F64, truth: Truth, weight: F64, fold: Fol
 
     way: a name in CALIBRATIONS. scores: the scores of the rows by models that have not seen them, (n, K), or (n, 1) for
     two classes. truth: the classes (n,), or label indicators (n, K). weight, fold (n,): the weight of each row, and the
-    fold that held it out. Raises ValueError if there are too few rows.
+    fold that held it out; rows that none held out are not measured. Raises ValueError if there are too few rows.
     """
     method, measured, has_sets = CALIBRATIONS[way], Reliability(), truth.ndim == 2
     add = measured.add_sets if has_sets else measured.add
-    for k in np.unique(fold):
+    for k in np.unique(fold[fold != NEVER]):
         mine = fold == k
         stored = method.fit(scores[~mine], truth[~mine], weight[~mine])
         own = scores[mine, 0] if scores.shape[1] == 1 else scores[mine]  # in the shape in which a model returns scores
@@ -82,7 +84,8 @@ def calibrate_scores(way: str, scores: F64, truth: Truth, weight: F64, fold: Fol
 class FoldFits:
     """One fit per fold, on the rows of all other folds. The fits share the reads of the training on all rows.
 
-    way: a name in CALIBRATIONS. fold (n,): the fold that holds out each row.
+    way: a name in CALIBRATIONS. fold (n,): the fold that holds out each row. The only row of a class, which is never
+    held out, is scored by the model of the first fold, although that model has learned it.
     """
 
     source: RowSource
@@ -111,9 +114,9 @@ class FoldFits:
         scored = np.arange(0, len(codes), step)
         scored = scored[self.fold[scored] != NEVER]
         scored = scored if weight is None else scored[weight[scored] > 0.0]
-        counts = np.zeros((FOLDS, len(classes)), np.int64)
-        np.add.at(counts, (self.fold[scored], codes[scored]), 1)
-        outside = counts.sum(axis=0) - counts
+        counts = np.zeros((FOLDS + 1, len(classes)), np.int64)  # the last entries are of rows that are never held out
+        np.add.at(counts, (np.minimum(self.fold[scored], FOLDS), codes[scored]), 1)
+        outside = counts.sum(axis=0) - counts[:FOLDS]
         if not CALIBRATIONS[self.way].by_score:
             outside = outside.sum(axis=1, keepdims=True)
         if len(missing := np.argwhere(outside == 0)):
@@ -184,7 +187,7 @@ def _add_scores(models: list[Model], source: RowSource, step: int, tiles: list[A
     """Append a tile: for every step-th row, the scores (m, K) by the model of its fold, the truth, weight and fold."""
     chosen = np.flatnonzero(((rows.start + np.arange(rows.n_rows)) % step == 0) & (fold != NEVER))
     picked, fold, scores = rows.pick(chosen), fold[chosen], np.empty((len(chosen), math.prod(models[0].score_shape)))
-    for _, mine, found in list_scores(models, len(models), source, picked.X, fold):
+    for _, mine, found in list_scores(models, len(models), source, picked.X, np.where(fold == NEVER, 0, fold)):
         scores[mine] = found.reshape(len(mine), -1)
     weight = np.ones(len(chosen)) if picked.sample_weight is None else picked.sample_weight
     truth = picked.y if picked.label_sets is None else unpack_sets(picked.label_sets, scores.shape[1])
@@ -194,11 +197,17 @@ def _add_scores(models: list[Model], source: RowSource, step: int, tiles: list[A
 def make_folds(source: RowSource, options: TrainOptions, way: str) -> FoldFits:
     """Return the fits on folds that calibrate a model. The folds are drawn with the seed, stratified by class.
 
+    If no class has a row for each of the folds, there are as many folds as the largest class has rows, with a warning.
     Raises InputError if the task has no probabilities, or a class has too few rows.
     """
     options = settle_task(source, options)
     require_folds(options, way)
-    folds = FoldFits(source, way, draw_folds(source, options, FOLDS))
+    number = FOLDS
+    if not source.has_label_sets and source.column("groups") is None:
+        number = max(2, min(FOLDS, int(np.max(np.bincount(read_codes(source)), initial=0))))
+    if number < FOLDS:
+        LOGGER.warning(f"{source.name}: no class has {FOLDS} rows, so the probabilities come from {number} folds")
+    folds = FoldFits(source, way, draw_folds(source, options, number))
     folds.require_rows(options)
     return folds
 

@@ -117,7 +117,10 @@ def make_linear(features: FeatureOptions, options: TrainOptions, source: RowSour
         )
     if features.map != "polynomial" and features.rank > source.n_rows:
         n_rows = say_count(source.n_rows, "row")
-        raise InputError(f"rank is {features.rank}; {source.name} has {n_rows}, and the rank cannot exceed this")
+        raise InputError(
+            f"rank (n_components in Python) is {features.rank}; {source.name} has {n_rows}, and the rank cannot exceed "
+            "this"
+        )
     return replace(options, kernel="linear", gamma="scale")
 
 

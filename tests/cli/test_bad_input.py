@@ -39,7 +39,7 @@ BAD_TRAINING = {
     "resident rows": (["{data}", "--solver", "smo", "--resident-rows", "many"], "resident rows 'many'"),
     "too few resident rows": (["{data}", "--solver", "smo", "--resident-rows", "1"], "at least two are needed"),
     "gamma no number": (["{data}", "--gamma", "wide"], "argument --gamma: 'wide': write a number, scale or auto; see"),
-    "gamma zero": (["{data}", "--solver", "smo", "--kernel", "rbf", "--gamma", "0"], "gamma is 0.0; it must be"),
+    "gamma below 0": (["{data}", "--solver", "smo", "--kernel", "rbf", "--gamma", "-1"], "gamma is -1.0; it must be"),
     "degree": (["{data}", "--degree", "0"], "argument --degree"),
     "coef0": (["{data}", "--solver", "irwls", "--kernel", "poly", "--coef0", "inf"], "coef0 is inf; it must be finite"),
     "selection": (["{data}", "--solver", "smo", "--option", "selection=best"], "selection 'best': choose from second-"),

@@ -49,6 +49,10 @@ def test_unsuitable_ways_are_refused(run: Run, tmp_path: Path) -> None:
     assert (refused.code, "cutting-plane supports ovr" in refused.err) == (2, True)
     refused = run("train", tmp_path / "rows.zarr", "--out", tmp_path / "run", *SMO, "--kernel", "precomputed")
     assert (refused.code, "X.shape[0] should be equal to X.shape[1]" in refused.err) == (2, True)
+    numbered = np.column_stack((np.arange(1, len(ROWS.X) + 1), ROWS.X @ ROWS.X.T))
+    ingest(numbered, tmp_path / "numbered.zarr", ROWS.names[ROWS.y], shuffle=None)
+    refused = run("train", tmp_path / "numbered.zarr", "--out", tmp_path / "run", *SMO, "--kernel", "precomputed")
+    assert (refused.code, "omit the row numbers of LIBSVM's format: sed 's/ 0:[0-9]*//'" in refused.err) == (2, True)
     assert not (tmp_path / "run").exists()
 
 

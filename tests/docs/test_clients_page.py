@@ -80,6 +80,48 @@ def check_drawn(names: Names) -> None:
     assert len(names["drawn"].features_) == names["X"].shape[1]
 
 
+def check_conformal(names: Names) -> None:
+    """About nine in ten sets hold the label."""
+    X, sets = names["X"], names["label_sets"][:, :, 0]
+    assert sets[np.arange(len(sets)), names["rest_labels"].to_numpy()[140:]].mean() > 0.8
+    _, bounds = names["intervals"].predict_interval(X.drop(columns="mean area"))
+    assert np.mean((bounds[:, 0, 0] <= X["mean area"]) & (X["mean area"] <= bounds[:, 1, 0])) > 0.8
+
+
+def check_dask_ml(names: Names) -> None:
+    assert names["stream"].score(names["rows"], names["labels"]) > 0.95
+
+
+def check_mlxtend(names: Names) -> None:
+    assert names["stacked"].score(names["X"].to_numpy(), names["y"].to_numpy()) > 0.95
+    assert len(names["two"].k_feature_names_) == 2
+
+
+def check_explained(names: Names) -> None:
+    """The most important weights are those of the model."""
+    model = names["LinearSVC"]().fit(names["X"], names["y"])
+    weights = names["explained"].targets[0].feature_weights
+    found = {each.feature: each.weight for each in (*weights.pos, *weights.neg)}
+    known = dict(zip(["<BIAS>", *names["X"].columns], [*model.intercept_, *model.coef_[0]], strict=True))
+    assert {name: known[name] for name in found} == pytest.approx(found, rel=1e-6)
+    assert names["importances"].shape == (30,)
+
+
+def check_graph(names: Names) -> None:
+    runtime = pytest.importorskip("onnxruntime")
+    session, X = runtime.InferenceSession(names["graph"].SerializeToString()), names["X"].to_numpy(np.float32)
+    model = names["LogisticRegression"]().fit(names["X"].to_numpy(), names["y"])
+    assert np.mean(session.run(None, {session.get_inputs()[0].name: X})[0] == model.predict(X)) > 0.99
+
+
+def check_hyperopt(names: Names) -> None:
+    assert np.exp(-6) <= names["best"]["C"] <= np.exp(2)
+
+
+def check_skopt(names: Names) -> None:
+    assert names["search"].best_score_ > 0.95
+
+
 CHECKS: dict[str, Callable[[Names], None]] = {
     "sklearn.inspection": check_inspection,
     "sklearn.calibration": check_calibration,
@@ -89,6 +131,13 @@ CHECKS: dict[str, Callable[[Names], None]] = {
     "skops": check_saved,
     "mlflow": check_saved,
     "imblearn": check_resampled,
+    "mapie": check_conformal,
+    "dask_ml": check_dask_ml,
+    "mlxtend": check_mlxtend,
+    "eli5": check_explained,
+    "skl2onnx": check_graph,
+    "hyperopt": check_hyperopt,
+    "skopt": check_skopt,
     "yellowbrick": check_drawn,
 }
 

@@ -87,8 +87,8 @@ def test_probabilities_and_a_folder(tmp_path: Path) -> None:
     [
         ({"feature_map": "nystrom"}, "feature_map is 'nystrom'; an object such as streamsvm.Nystroem"),
         ({"feature_map": SMO()}, r"feature_map is SMO\(\); an object such as"),
-        ({"feature_map__n_components": 0}, "rank is 0"),
-        ({"feature_map__n_components": 501}, "rank is 501; "),
+        ({"feature_map__n_components": 0}, "n_components is 0"),
+        ({"feature_map__n_components": 501}, r"rank \(n_components in Python\) is 501; "),
         ({"feature_map__kernel": "cubic"}, "kernel 'cubic': choose from"),
         ({"feature_map__gamma": -1.0}, "gamma is -1.0"),
         ({"solver": "smo"}, "solver smo: evaluates kernels itself"),

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, issparse
 from sklearn.datasets import load_iris
 
 import streamsvm
@@ -47,7 +47,8 @@ def test_the_objective_is_that_of_the_rows_as_they_are(ours: Any, layout: Any) -
     """To the rounding of float64: rows that were rounded to float32 would change it by a thousand times as much."""
     y = np.where(Y[BOTH] == 1, 1, -1) if isinstance(ours, SVC) else X[BOTH, 3]
     model = ours.fit(layout(X[BOTH]), y)
-    w, b = np.ravel(model.coef_).astype(np.longdouble), np.longdouble(model.intercept_[0])
+    coef = model.coef_.toarray() if issparse(model.coef_) else model.coef_
+    w, b = np.ravel(coef).astype(np.longdouble), np.longdouble(model.intercept_[0])
     f = X[BOTH].astype(np.longdouble) @ w + b
     errors = 1 - y * f if isinstance(ours, SVC) else np.abs(y - f) - ours.epsilon
     objective = w @ w / 2 + np.sum(np.maximum(0, errors))

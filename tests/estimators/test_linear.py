@@ -203,7 +203,8 @@ def test_parameters_are_left_as_they_were() -> None:
         (np.array([-3, 7], np.int8), "int8"),
         (np.array([1.0, 2.0], np.float32), "float32"),
         (pd.Series(["no", "yes"], dtype=object), "object"),
-        (pd.Categorical(["no", "yes"]), "<U3"),
+        (pd.Categorical(["no", "yes"]), "object"),
+        (pd.Series(pd.Categorical([3, 7])), "int64"),
     ],
 )
 def test_labels_of_any_kind_come_back(tmp_path: Path, labels: Any, dtype: str) -> None:

@@ -146,7 +146,7 @@ def test_penalties_of_a_logistic_regression_are_named_in_all_ways_of_scikit_lear
     def train(**given: Any) -> list[float]:
         return np.ravel(streamsvm.LogisticRegression(C=given.pop("C", 0.1), **given).fit(rows, y).coef_).tolist()
 
-    l1, l2, free = train(penalty="l1"), train(), train(penalty=None)
+    l1, l2, free = train(penalty="l1"), train(), train(penalty=None, C=1.0)
     assert 0.0 in l1
     assert train(l1_ratio=1.0, solver="saga") == train(l1_ratio=1, penalty="deprecated") == l1 != l2
     assert train(l1_ratio=0.0, solver="lbfgs") == train(solver="newton", l1_ratio=None, warm_start=True) == l2
@@ -157,6 +157,10 @@ def test_penalties_of_a_logistic_regression_are_named_in_all_ways_of_scikit_lear
         ValueError, match=r"l1_ratio is 0\.5: no solver mixes both penalties; choose 0 \(l2\) or 1 \(l1\)"
     ):
         train(l1_ratio=0.5)
+    with pytest.raises(ValueError, match="penalty is 'elasticnet', but l1_ratio is None; choose l1_ratio=0"):
+        train(penalty="elasticnet", l1_ratio=None)
+    with pytest.warns(UserWarning, match=r"^Setting penalty=None will ignore the C .*\(C=0\.1\)"):
+        assert train(penalty=None) == free
     with pytest.raises(ValueError, match="solver smo does not support the loss logistic"):
         train(solver="smo")
 

@@ -1,4 +1,4 @@
-"""Parameters by which scikit-learn's estimators are called: fit_intercept, max_iter, verbose, penalty and dual."""
+"""Parameters and attributes by which scikit-learn's estimators are used: fit_intercept, max_iter, sparse weights, .."""
 
 from __future__ import annotations
 
@@ -206,7 +206,7 @@ def score(fitted: Any) -> Any:
     [
         ("coef_", lambda w: w.T, "the shape"),
         ("coef_", lambda w: w[:, :-1], "the shape"),
-        ("coef_", csr_array, "an array of numbers"),
+        ("coef_", lambda w: csr_array(w[:, :-1]), "the shape"),
         ("coef_", lambda _: "abc", "an array of numbers"),
         ("intercept_", lambda _: np.zeros(7), "the shape"),
     ],
@@ -219,3 +219,67 @@ def test_weights_that_are_none_of_the_model_are_named(name: str, given: Any, tol
     setattr(fitted, name, given(fitted.coef_))
     with pytest.raises(InputError, match=f"^{name} (is|has) .*{told}"):
         fitted.predict(X)
+
+
+@pytest.mark.parametrize("kind", [LinearSVC, LogisticRegression])
+def test_weights_become_sparse_and_dense_again(kind: Any, tmp_path: Path) -> None:
+    fitted = kind(fit_intercept=False).fit(X, np.argmax(X[:, :3], axis=1))
+    dense, scores = fitted.coef_, fitted.decision_function(X)
+    assert issparse(fitted.sparsify().coef_)
+    np.testing.assert_array_equal(fitted.decision_function(X), scores)
+    np.testing.assert_allclose(fitted.decision_function(csr_array(X)), scores, rtol=1e-9, atol=1e-9)
+    fitted.save(tmp_path / "model.npz")  # the weights are those of the model
+    np.testing.assert_array_equal(fitted.densify().densify().coef_, dense)
+    fitted.sparsify().coef_.data[:] = 0.0
+    np.testing.assert_array_equal(fitted.decision_function(X), 0.0)
+
+
+@pytest.mark.parametrize("y", [Y, np.argmax(X[:, :3], axis=1)], ids=["two classes", "pairs"])
+def test_weights_of_a_linear_kernel_are_sparse_for_sparse_rows(y: Any) -> None:
+    dense, sparse = (SVC(kernel="linear", tol=1e-6).fit(rows, y) for rows in (X, csr_array(X)))
+    theirs = svm.SVC(kernel="linear").fit(csr_array(X.astype(np.float64)), y)
+    assert issparse(sparse.coef_)
+    assert sparse.coef_.shape == theirs.coef_.shape
+    np.testing.assert_allclose(sparse.coef_.toarray(), dense.coef_, rtol=1e-4, atol=1e-5)
+
+
+def test_a_kernel_function_may_return_a_sparse_matrix() -> None:
+    rows = csr_array(X)
+    fitted = SVC(kernel=lambda one, other: one @ other.T, tol=1e-6).fit(rows, Y)
+    dense = SVC(kernel=lambda one, other: one @ other.T, tol=1e-6).fit(X, Y)
+    np.testing.assert_allclose(fitted.decision_function(rows), dense.decision_function(X), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("kernel", [{"gamma": 0.0}, {"kernel": "poly", "degree": 0}, {"kernel": "poly", "gamma": 0.0}])
+def test_constant_kernels(kernel: dict[str, Any], tmp_path: Path) -> None:
+    """The model is the larger class, or nearly the median of the targets."""
+    for ours, theirs, y in ((SVC, svm.SVC, Y), (SVR, svm.SVR, TARGET)):
+        model, other = ours(**kernel).fit(X, y), theirs(**kernel).fit(X, y)
+        assert model.status_ == "converged"
+        np.testing.assert_array_equal(model.predict(X), model.predict(X)[0])
+        assert model.score(X, y) == pytest.approx(other.score(X, y), abs=1e-3)
+        model.save(tmp_path / "model.npz")
+        loaded: Any = streamsvm.load(tmp_path / "model.npz")
+        np.testing.assert_array_equal(loaded.predict(X), model.predict(X))
+
+
+def test_multipliers_of_rounding_size_are_no_support_vectors() -> None:
+    """One row of six had the multiplier 1 - 2/3 - 1/3; a row of large values needs its small multiplier."""
+    rows = np.array([[-2, -1], [-1, -1], [-1, -2], [1, 1], [1, 2], [2, 1.0]])
+    with pytest.warns(ConvergenceWarning, match="the proved lower bound is 0"):
+        dense = OneClassSVM(kernel="linear").fit(rows)
+    assert np.min(dense.dual_coef_) > 1e-10
+    assert np.sum(dense.dual_coef_) == pytest.approx(3.0, rel=1e-15)
+    far = np.array([[1e9], [-1.0], [1.0], [-1e9]])
+    fitted = SVC(kernel="linear", C=1.0).fit(far, [1, 0, 1, 0])
+    theirs = svm.SVC(kernel="linear", C=1.0).fit(far, [1, 0, 1, 0])
+    np.testing.assert_array_equal(fitted.predict(far), theirs.predict(far))
+
+
+def test_limits_of_logistic_regression_are_told_as_scikit_learn_tells_them() -> None:
+    """So that filters of warnings match; the number of steps is an array."""
+    with pytest.warns(ConvergenceWarning, match=r"^lbfgs failed to converge after 1 iteration\(s\)\. LogisticRegr"):
+        fitted = LogisticRegression(solver="lbfgs", max_iter=1, tol=1e-15).fit(X, Y)
+    with pytest.warns(ConvergenceWarning, match=r"^LogisticRegression: the limit of 1 pass"):
+        LogisticRegression(max_iter=1, tol=1e-15).fit(X, Y)
+    assert fitted.n_iter_.tolist() == [1]

@@ -70,6 +70,15 @@ def test_an_estimator_with_its_names_and_probabilities() -> None:
     assert other.predict(frame).tolist() == model.predict(frame).tolist()
 
 
+def test_probabilities_of_three_classes() -> None:
+    X = np.random.default_rng(0).normal(size=(100, 3))
+    model = LogisticRegression().fit(X, np.array(["a", "b", "c"])[np.digitize(X[:, 0], [-0.5, 0.5])])
+    other = to_sklearn(model)
+    assert other.classes_.tolist() == ["a", "b", "c"]
+    np.testing.assert_allclose(other.predict_proba(X), model.predict_proba(X), rtol=1e-5)
+    assert other.predict(X).tolist() == model.predict(X).tolist()
+
+
 def test_a_loaded_model(tmp_path: Path) -> None:
     X = np.random.default_rng(0).normal(size=(120, 2))
     OneClassSVM(nu=0.3).fit(X[:80]).save(tmp_path / "model.npz")

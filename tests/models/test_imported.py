@@ -5,10 +5,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+import streamsvm
+from streamsvm import LinearOneClassSVM, LinearSVC, LinearSVR
 from streamsvm.models.exports.export import export
 from streamsvm.models.exports.libsvm import read_model_file
 from streamsvm.models.model import LinearModel, load
@@ -47,6 +50,37 @@ def test_a_file_by_hand(labels: tuple[str, float], tmp_path: Path) -> None:
     np.testing.assert_array_equal(model.coef, labels[1] * np.array([0.5, -2.0]))
 
 
+@pytest.mark.parametrize(
+    "fitted",
+    [
+        LinearSVC(multi_class="crammer_singer"),
+        LinearSVR(loss="squared_epsilon_insensitive"),
+        LinearSVR(),
+        LinearOneClassSVM(nu=0.3),
+    ],
+    ids=str,
+)
+def test_other_problems_are_imported_as_estimators(fitted: Any, tmp_path: Path) -> None:
+    X, y, _ = Task(4).make()
+    fitted.fit(X, y)
+    export(fitted.model_, tmp_path / "m", "liblinear")
+    read_model_file(tmp_path / "m").save(tmp_path / "m.npz")
+    again = streamsvm.load(tmp_path / "m.npz")
+    assert (type(again), again.status_, again.objective_, again.gap_) == (type(fitted), None, None, None)
+    for name in {"loss", "multi_class"} & fitted.get_params().keys():
+        assert again.get_params()[name] == fitted.get_params()[name]
+    np.testing.assert_array_equal(again.predict(X), fitted.predict(X))
+
+
+def test_two_classes_of_the_joint_problem_become_one_score(tmp_path: Path) -> None:
+    """LIBLINEAR keeps a score for each of two classes; the score here is that of the larger label minus the other."""
+    file = FILE.replace("L2R_L2LOSS_SVC", "MCSVM_CS").replace("0.5 \n-2 \n0.25 ", "0.5 1\n-2 3\n0.25 0.5")
+    (tmp_path / "m").write_text(file)
+    model = read_model_file(tmp_path / "m")
+    np.testing.assert_array_equal(model.coef, [-0.5, -5.0])
+    assert (model.classes.tolist(), model.intercept) == ([-1, 3], -2.5)
+
+
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_what_is_exported_is_imported(n_classes: int, tmp_path: Path) -> None:
     random = np.random.default_rng(1)
@@ -83,7 +117,7 @@ def test_a_training_starts_from_it(run: Run, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "told"),
     [
-        ("L2R_L2LOSS_SVC", "L2R_L2LOSS_SVR", "solver_type is 'L2R_L2LOSS_SVR'"),
+        ("L2R_L2LOSS_SVC", "L2R_L2LOSS", "solver_type is 'L2R_L2LOSS'"),
         ("label 3 -1", "label 3 3", "different labels"),
         ("label 3 -1", "label 3", "different labels"),
         ("label 3 -1", "label 3 x", "'x'"),

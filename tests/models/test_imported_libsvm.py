@@ -1,14 +1,19 @@
-"""Model files of LIBSVM with the linear kernel are read with its scores, are starting points, and may be damaged."""
+"""Model files of LIBSVM are read with its scores, may be starting points, and may be damaged."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+import streamsvm
+from streamsvm import SVC, SVR, NuSVR, OneClassSVM
+from streamsvm.models.exports.export import export
 from streamsvm.models.exports.libsvm import read_model_file
+from streamsvm.numeric.labels import list_pairs
 from streamsvm.system.errors import InputError
 from tests.commands import Run, run
 from tests.models.exports.trained import Task, as_others_take, compare, score, train
@@ -18,6 +23,10 @@ __all__ = ["run"]
 FILE = (
     "svm_type c_svc\nkernel_type linear\nnr_class 2\ntotal_sv 2\nrho 0.5\nlabel 3 -1\nnr_sv 1 1\nSV\n"
     "2 1:0.5 3:-1 \n-1 1:1 2:4 \n"
+)
+OF_THREE = (
+    "svm_type c_svc\nkernel_type linear\nnr_class 3\ntotal_sv 3\nrho 0.5 1 2\nlabel 3 -1 2\nnr_sv 1 1 1\nSV\n"
+    "1 1 1:1\n-1 1 2:1\n-1 -1 3:1\n"
 )
 
 
@@ -34,6 +43,39 @@ def test_scores_are_those_of_libsvm(kind: str, sparse: bool, tmp_path: Path) -> 
     _, _, values = libsvm.svm_predict([], as_others_take(task), other, "-q")
     sign = 1 if other.get_labels()[0] == max(other.get_labels()) else -1
     compare(sign * np.array(values), score(model, task), task)
+
+
+@pytest.mark.parametrize("kernel", ["linear", "rbf", "poly", "sigmoid"])
+def test_pairs_of_classes_in_any_order(kernel: str, tmp_path: Path) -> None:
+    """The classes are sorted, and pairs whose classes change places change the signs of their scores."""
+    X, y, _ = Task(4).make()
+    fitted = SVC(kernel=kernel, gamma=0.1, coef0=0.5, degree=2, tol=1e-6, decision_function_shape="ovo").fit(X, y)
+    export(fitted.model_, tmp_path / "m", "libsvm")
+    text, labels = (tmp_path / "m").read_text(), [7, -2, 9, 4]
+    (tmp_path / "m").write_text(text.replace("label " + " ".join(map(str, fitted.classes_.tolist())), "label 7 -2 9 4"))
+    read_model_file(tmp_path / "m").save(tmp_path / "m.npz")
+    again = streamsvm.load(tmp_path / "m.npz").set_params(decision_function_shape="ovo")
+    assert (type(again), again.kernel, again.classes_.tolist(), again.gap_) == (SVC, kernel, sorted(labels), None)
+    renamed = np.array(labels)[np.searchsorted(fitted.classes_, fitted.predict(X))]
+    np.testing.assert_array_equal(again.predict(X), renamed)
+    places, theirs = {pair: k for k, pair in enumerate(list_pairs(4))}, fitted.decision_function(X)
+    for k, (first, second) in enumerate(list_pairs(4)):
+        p, q = labels.index(sorted(labels)[first]), labels.index(sorted(labels)[second])
+        sign = 1.0 if p < q else -1.0
+        found = again.decision_function(X)[:, k]
+        np.testing.assert_allclose(found, sign * theirs[:, places[min(p, q), max(p, q)]], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("fitted", [SVC(gamma=0.1), SVR(gamma=0.1), NuSVR(), OneClassSVM(kernel="poly")], ids=str)
+def test_one_score_with_a_kernel(fitted: Any, tmp_path: Path) -> None:
+    X, y, _ = Task().make()
+    fitted.fit(X, y)
+    export(fitted.model_, tmp_path / "m", "libsvm")
+    model = read_model_file(tmp_path / "m")
+    model.save(tmp_path / "m.npz")
+    kind = SVR if isinstance(fitted, NuSVR) else type(fitted)  # nothing tells them apart in a fitted model
+    assert type(streamsvm.load(tmp_path / "m.npz")) is kind
+    np.testing.assert_allclose(streamsvm.load(tmp_path / "m.npz").predict(X), fitted.predict(X), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize(("labels", "sign"), [("3 -1", 1.0), ("-1 3", -1.0)])
@@ -63,10 +105,16 @@ def test_a_training_starts_from_it(run: Run, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("linear", "rbf", "c_svc of 2 classes with the kernel rbf; c_svc and nu_svc of two classes"),
-        ("c_svc", "one_class", "it is one_class of 2 classes"),
-        ("nr_class 2", "nr_class 3", "it is c_svc of 3 classes"),
-        ("label 3 -1", "label 3 3", "label does not list two different labels"),
+        ("linear", "rbf", "gamma is missing"),
+        ("linear", "rbf\ngamma -1", "gamma is -1.0"),
+        ("linear", "precomputed", "a precomputed kernel has no support vectors that another program could use"),
+        ("c_svc", "svc", "it is svc with the kernel linear; c_svc, nu_svc"),
+        ("nr_class 2", "nr_class 3", "label does not list nr_class different labels"),
+        (FILE, OF_THREE.replace("nr_sv 1 1 1", "nr_sv 1 1 2"), "nr_sv does not give"),
+        (FILE, OF_THREE.replace("1 1 1:1", "1 1:1"), "could not convert"),
+        ("rho 0.5", "rho 0.5 1", "rho does not have one number"),
+        ("label 3 -1", "label 3 3", "label does not list nr_class different labels"),
+        ("label 3 -1\n", "", "label is missing"),
         ("rho 0.5\n", "", "rho is missing"),
         ("rho 0.5", "rho inf", "a number is not finite"),
         ("1:0.5", "0:0.5", "line 1 after SV has '0:0.5'"),

@@ -161,7 +161,7 @@ WRONG = [
     ("dense", "support_vectors", VECTORS[:, :2]),
     ("dense", "support_vectors", np.full((M, D), np.nan, np.float32)),
     ("dense", "support_vectors", VECTORS.astype(int)),
-    ("dense", "kernel.gamma", 0.0),
+    ("dense", "kernel.gamma", -1.0),
     ("dense", "kernel.gamma", float("nan")),
     ("dense", "kernel.gamma", "scale"),
     ("dense", "kernel.degree", 2.5),

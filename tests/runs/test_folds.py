@@ -131,9 +131,20 @@ def test_the_only_row_of_a_class_is_never_held_out() -> None:
     fold = draw_folds(source, OPTIONS, 3)
     assert fold[-1] == NEVER
     assert set(fold[:-1]) == {0, 1, 2}
-    with pytest.raises(InputError, match="a row of the class c with a weight above 0 in the other folds"):
-        streamsvm.LinearSVC(probability=True).fit(X[:20], y)
-    streamsvm.LinearSVC(probability="temperature").fit(X[:20], y)  # its function has no part for each class
+    for way in (True, "isotonic", "temperature"):
+        probabilities = streamsvm.SVC(probability=way, C=100.0).fit(X[:20], y).predict_proba(X[:20])
+        np.testing.assert_allclose(probabilities.sum(axis=1), 1.0)
+        assert probabilities[-1, 2] > probabilities[:-1, 2].mean()  # the row is scored, though by models that know it
+
+
+def test_probabilities_of_small_classes_come_from_fewer_folds(caplog: pytest.LogCaptureFixture) -> None:
+    """As scikit-learn's SVC, which draws its folds from all rows, has probabilities of three rows a class."""
+    rows, y = np.array([[-2, -1], [-1, -1], [-1, -2], [1, 1], [1, 2], [2, 1.0]]), np.repeat([1, 2], 3)
+    model = streamsvm.SVC(probability=True, gamma=1).fit(rows, y)
+    assert "no class has 5 rows, so the probabilities come from 3 folds" in caplog.text
+    assert (np.argmax(model.predict_proba(rows), axis=1) + 1).tolist() == y.tolist()
+    with pytest.raises(InputError, match=r"the class 1 has 1 row, too few for 2 folds, .*, and no class has enough"):
+        streamsvm.SVC(probability=True).fit(rows[2:4], y[2:4])
 
 
 def test_fewer_rows_than_folds_in_every_class_are_refused() -> None:

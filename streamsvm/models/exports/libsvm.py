@@ -17,9 +17,9 @@ so that the class with the highest score wins all its pairs: class k owns a copy
 coefficients are c_kj in the pairs where k comes first, and -c_kj in the others. Linear models are sums over their own
 weights: z_k = w_k, c_kk = 1, with the linear kernel.
 
-Files of LIBLINEAR, and files of LIBSVM with the linear kernel, f(x) = sum_j c_j z_j.x - rho = w.x + b, are read as
-linear models. Such a model can predict, and training can start from it. It has no certificate, because its training
-rows are not known.
+Files of LIBLINEAR, and those of LIBSVM with the linear kernel and one score, f(x) = sum_j c_j z_j.x - rho = w.x + b,
+are read as linear models, and training can start from them. The other files of LIBSVM are read as sums of kernels. A
+model that was read can predict. It has no certificate, because its training rows are not known.
 
 Source: `svm_save_model`, `svm_load_model` and `svm_predict_values` in LIBSVM's svm.cpp; Chang & Lin 2011, "LIBSVM: a
 library for support vector machines", ACM Transactions on Intelligent Systems and Technology 2. `save_model` and
@@ -30,7 +30,7 @@ classification", Journal of Machine Learning Research 9.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from io import TextIOWrapper
 from itertools import islice
@@ -39,15 +39,16 @@ from typing import Any, TextIO
 
 import numpy as np
 
-from streamsvm.kernels.kernel import Kernel
+from streamsvm.kernels.kernel import Kernel, combine_rows
 from streamsvm.kernels.names import PARAMETERS
-from streamsvm.kernels.stored_parts import MOST_FEATURES
+from streamsvm.kernels.stored_parts import MOST_FEATURES, read_kernel
 from streamsvm.models.calibration import CALIBRATIONS, find_calibration
 from streamsvm.models.exports import export
 from streamsvm.models.exports.export import ONLY_SCORES, Exported, number_classes, require_finite, to_raw
 from streamsvm.models.model import KernelModel, LinearModel, Model
 from streamsvm.numeric.labels import list_pairs
-from streamsvm.numeric.rows import F64, I64, CsrRows, Matrix
+from streamsvm.numeric.rows import F64, I64, CsrRows, Matrix, make_canonical_rows, take_rows
+from streamsvm.problems.registry import PROBLEMS, find_problem
 from streamsvm.system.errors import InputError, say_count
 
 NO_FUNCTION = "the probabilities are omitted: LIBSVM has a sigmoid for two classes, and sigmoids of pairs for more"
@@ -235,28 +236,29 @@ def _write_weights(model: LinearModel, labels: list[int]) -> Iterator[str]:
     yield from export.write_lines(np.atleast_2d(model.intercept))
 
 
-LOSSES = {
-    "L2R_L1LOSS_SVC_DUAL": "hinge",
-    **dict.fromkeys(("L2R_L2LOSS_SVC", "L2R_L2LOSS_SVC_DUAL", "L1R_L2LOSS_SVC"), "squared_hinge"),
-    **dict.fromkeys(("L2R_LR", "L2R_LR_DUAL", "L1R_LR"), "logistic"),
-}
-LIBLINEAR_NAMES = ("solver_type", "nr_class", "label", "nr_feature", "bias")
+LOSSES = {solver: loss for table in (SOLVERS, SPARSE_SOLVERS) for loss, solver in table.items()}
+LOSSES |= {"L2R_L2LOSS_SVC_DUAL": "squared_hinge", "L2R_LR_DUAL": "logistic"}
+LOSSES |= {"L2R_L2LOSS_SVR_DUAL": "squared_epsilon_insensitive"}
+LIBLINEAR_NAMES = ("solver_type", "nr_class", "nr_feature", "bias")
 MOST_LINE = 1 << 24  # maximum length of a line, which has a number for each class
 MOST_CLASSES = 1 << 20
-LIBSVM_NAMES = ("gamma", "degree", "coef0", "probA", "probB", "prob_density_marks", "total_sv", "nr_sv")
-NEEDED = ("svm_type", "kernel_type", "nr_class", "rho", "label")
+TYPES = {"c_svc": "hinge", "nu_svc": "hinge", "epsilon_svr": "epsilon_insensitive", "nu_svr": "epsilon_insensitive"}
+TYPES |= {"one_class": "one_class"}  # the losses of LIBSVM's types
+LIBSVM_KERNELS = {"linear": "linear", "polynomial": "poly", "rbf": "rbf", "sigmoid": "sigmoid"}
+LIBSVM_NAMES = ("label", "gamma", "degree", "coef0", "probA", "probB", "prob_density_marks", "total_sv", "nr_sv")
+NEEDED = ("svm_type", "kernel_type", "nr_class", "rho")
 FIRST = b"svm_type"  # the first word of a model file of LIBSVM
 
 
-def read_model_file(path: str | Path) -> LinearModel:
-    """Return the linear classifier of a model file of LIBLINEAR or LIBSVM, for raw rows.
+def read_model_file(path: str | Path) -> Model:
+    """Return the model in a model file of LIBLINEAR or LIBSVM, for raw rows. Probabilities are omitted.
 
     Raises
     ------
     InputError
-        If the file is not such a model file, if streamsvm lacks the loss of the model, or if a model of LIBSVM is not
-        linear or has more than two classes.
+        If the file is not such a model file, or if its kernel is precomputed.
     """
+    read: Callable[[TextIO], Model]
     program, read = "LIBLINEAR", _read_liblinear
     try:
         with Path(path).open("rb") as file, TextIOWrapper(file, encoding="ascii") as text:
@@ -274,7 +276,7 @@ def read_model_file(path: str | Path) -> LinearModel:
         raise InputError(f"{path}: not a model file of {program} that can be read ({error})") from error
 
 
-def _read_head(file: TextIO, end: str, needed: Sequence[str], known: Sequence[str] = ()) -> dict[str, list[str]]:
+def _read_head(file: TextIO, end: str, needed: Sequence[str], known: Sequence[str]) -> dict[str, list[str]]:
     """Return the values of the lines before the line `end`, by name. Raises ValueError for unknown or missing names."""
     head: dict[str, list[str]] = {}
     while (words := file.readline(MOST_LINE).split()) != [end]:
@@ -286,28 +288,44 @@ def _read_head(file: TextIO, end: str, needed: Sequence[str], known: Sequence[st
     return head
 
 
-def _read_liblinear(file: TextIO) -> LinearModel:
-    """Return the model in a file. Raises ValueError for an unsuitable part."""
-    head = _read_head(file, "w", LIBLINEAR_NAMES)
-    solver = head["solver_type"][0]
-    if solver not in LOSSES:
-        raise ValueError(f"solver_type is {solver[:40]!r}; the supported ones are {', '.join(LOSSES)}")
+def _describe_model(head: dict[str, list[str]], solver: str, loss: str) -> tuple[dict[str, str], list[int]]:
+    """Return a model's `info`, and the labels in the order of the file, or none. Raises ValueError for bad labels."""
+    info = {"solver": solver, "task": next(name for name, entry in PROBLEMS.items() if loss in entry.losses)}
+    info["loss"], problem = loss, find_problem(info["task"])
+    if not problem.has_classes or problem.own_classes is not None:
+        return info, []
+    if "label" not in head:
+        raise ValueError("label is missing")
     labels = [int(label) for label in head["label"]]
     if len(labels) != int(head["nr_class"][0]) or not 2 <= len(set(labels)) == len(labels) <= MOST_CLASSES:
         raise ValueError("label does not list nr_class different labels, two or more")
+    return info, labels
+
+
+def _read_liblinear(file: TextIO) -> LinearModel:
+    """Return the model in a file. Raises ValueError for an unsuitable part."""
+    head = _read_head(file, "w", LIBLINEAR_NAMES, ("label", "rho"))
+    solver = head["solver_type"][0]
+    if solver not in LOSSES:
+        raise ValueError(f"solver_type is {solver[:40]!r}; the supported ones are {', '.join(LOSSES)}")
+    info, labels = _describe_model(head, f"liblinear {solver}", LOSSES[solver])
     d, bias = int(head["nr_feature"][0]), float(head["bias"][0])
     if not 1 <= d <= MOST_FEATURES or not math.isfinite(bias):
         raise ValueError("nr_feature or bias has an impossible value")
-    n_scores = len(labels) if len(labels) > 2 else 1
+    n_scores = len(labels) if len(labels) > 2 or solver == "MCSVM_CS" else 1
     w = _read_weights(file, d + (bias >= 0), n_scores)
     b = bias * w[:, d] if bias >= 0 else np.zeros(n_scores)
-    order = np.argsort(labels)
-    classes = np.array(sorted(labels), np.int64)
-    info = {"solver": f"liblinear {solver}", "task": "classify", "loss": LOSSES[solver]}
-    if n_scores == 1:
-        sign = 1.0 if order[0] else -1.0  # a score above 0 is for the first label in LIBLINEAR, here for the larger
-        return LinearModel(coef=sign * w[0, :d], intercept=float(sign * b[0]), classes=classes, info=info)
-    return LinearModel(coef=np.ascontiguousarray(w[order, :d]), intercept=b[order], classes=classes, info=info)
+    b = b - float(head.get("rho", ["0"])[0])
+    if not labels:
+        classes = np.array(find_problem(info["task"]).own_classes or (), np.int64)
+        return LinearModel(coef=w[0, :d], intercept=float(b[0]), classes=classes, info=info)
+    order, classes = np.argsort(labels), np.array(sorted(labels), np.int64)
+    w, b = (w[order, :d], b[order]) if n_scores > 1 else (w[:, :d], b)
+    if len(labels) == 2:  # one score: in LIBLINEAR, a score above 0 is for the first label, here for the larger
+        sign = 1.0 if order[0] else -1.0
+        w, b = (np.diff(w, axis=0), np.diff(b)) if n_scores == 2 else (sign * w, sign * b)
+        return LinearModel(coef=w[0], intercept=float(b[0]), classes=classes, info=info)
+    return LinearModel(coef=np.ascontiguousarray(w), intercept=b, classes=classes, info=info)
 
 
 def _read_weights(file: TextIO, n_lines: int, n_scores: int) -> F64:
@@ -329,37 +347,91 @@ def _read_weights(file: TextIO, n_lines: int, n_scores: int) -> F64:
     return np.ascontiguousarray(found.T)
 
 
-def _read_libsvm(file: TextIO) -> LinearModel:
+def _read_libsvm(file: TextIO) -> Model:
     """Return the model in a file. Raises ValueError for an unsuitable part."""
     head = _read_head(file, "SV", NEEDED, LIBSVM_NAMES)
-    kind, kernel = head["svm_type"][0], head["kernel_type"][0]
-    if kind not in ("c_svc", "nu_svc") or kernel != "linear" or head["nr_class"][0] != "2":
-        what = f"it is {kind[:20]} of {head['nr_class'][0][:20]} classes with the kernel {kernel[:20]}"
-        raise ValueError(f"{what}; c_svc and nu_svc of two classes with the linear kernel are supported")
-    labels, b = [int(label) for label in head["label"]], -float(head["rho"][0])
-    if len(labels) != 2 or labels[0] == labels[1]:
-        raise ValueError("label does not list two different labels")
-    w = _add_vectors(file)
-    if not (np.isfinite(w).all() and math.isfinite(b)):
+    kind, name = head["svm_type"][0], head["kernel_type"][0]
+    if kind not in TYPES or name not in LIBSVM_KERNELS:
+        why = "; a precomputed kernel has no support vectors that another program could use" * (name == "precomputed")
+        raise ValueError(
+            f"it is {kind[:20]} with the kernel {name[:20]}; {', '.join(TYPES)} with the kernels "
+            f"{', '.join(LIBSVM_KERNELS)} are supported{why}"
+        )
+    info, labels = _describe_model(head, f"libsvm {kind}", TYPES[kind])
+    coefs, vectors = _read_vectors(file, max(1, len(labels) - 1))
+    bias = -np.array([float(rho) for rho in head["rho"]])
+    if not all(np.isfinite(part).all() for part in (coefs, vectors.data, bias)):
         raise ValueError("a number is not finite")
-    sign = 1.0 if labels[0] > labels[1] else -1.0  # in streamsvm, a score above 0 is for the larger label
-    info = {"solver": f"libsvm {kind}", "task": "classify", "loss": "hinge"}
-    return LinearModel(coef=sign * w, intercept=sign * b, classes=np.array(sorted(labels), np.int64), info=info)
+    if len(bias) != max(1, len(list_pairs(len(labels)))):
+        raise ValueError("rho does not have one number for each pair of classes")
+    kernel = _read_kernel(head, LIBSVM_KERNELS[name])
+    classes = np.array(sorted(labels) or find_problem(info["task"]).own_classes or (), np.int64)
+    about: dict[str, Any] = {"classes": classes, "info": info}
+    if len(labels) > 2:
+        sizes = [int(size) for size in head.get("nr_sv", ())]
+        if len(sizes) != len(labels) or min(sizes) < 0 or sum(sizes) != len(coefs):
+            raise ValueError("nr_sv does not give the number of support vectors of each class")
+        return _sort_classes(labels, sizes, coefs.T, vectors, bias, {"kernel": kernel, **about})
+    sign = -1.0 if labels and labels[0] < labels[1] else 1.0  # here, a score above 0 is for the larger label
+    coef, about["intercept"] = sign * coefs[:, 0], sign * float(bias[0])
+    if name == "linear":
+        return LinearModel(coef=combine_rows(vectors, coef), **about)
+    return KernelModel(kernel=kernel, support_vectors=vectors, dual_coef=coef, **about)
 
 
-def _add_vectors(file: TextIO) -> np.ndarray:
-    """Return w = sum_j c_j z_j. The length of w is the largest feature index in the file."""
-    sums: dict[int, float] = {}
+def _read_kernel(head: dict[str, list[str]], name: str) -> Kernel:
+    """Return the kernel of this name. Raises ValueError for a missing or unsuitable parameter."""
+    found: dict[str, Any] = {"name": name, **{each: getattr(Kernel, each) for each in ("gamma", "degree", "coef0")}}
+    for each in PARAMETERS[name]:
+        if each not in head:
+            raise ValueError(f"{each} is missing")
+        found[each] = type(found[each])(head[each][0])
+    return read_kernel({"kernel": found})
+
+
+def _read_vectors(file: TextIO, n_coefs: int) -> tuple[F64, CsrRows]:
+    """Return the coefficients, (m, n_coefs), and the support vectors, whose last feature is the last in the file."""
+    coefs, values, indices, ends = list[float](), list[float](), list[int](), [0]
     for number, line in enumerate(file, 1):
-        coef, *items = line.split() or [""]
+        own, items = line.split()[:n_coefs], line.split()[n_coefs:]
+        if len(own) < n_coefs:
+            raise ValueError(f"line {number:,} after SV has {say_count(len(own), 'word')}; {n_coefs} are expected")
+        coefs += map(float, own)
         for item in items:
             index, found, value = item.partition(":")
-            j = int(index)
-            if not found or not 1 <= j <= MOST_FEATURES:
+            if not found or not 1 <= int(index) <= MOST_FEATURES:
                 raise ValueError(f"line {number:,} after SV has {item[:40]!r} where index:value is expected")
-            sums[j] = sums.get(j, 0.0) + float(coef) * float(value)
-    if not sums:
+            indices.append(int(index) - 1)
+            values.append(float(value))
+        ends.append(len(values))
+    if not values:
         raise ValueError("there are no support vectors")
-    w = np.zeros(max(sums))
-    w[np.fromiter(sums, np.int64) - 1] = np.fromiter(sums.values(), np.float64)
-    return w
+    places, d = np.array(indices, np.int32), max(indices) + 1
+    rows = CsrRows(np.array(values), places, np.array(ends), d)  # type: ignore[arg-type]
+    return np.array(coefs).reshape(-1, n_coefs), make_canonical_rows(rows)
+
+
+def _sort_classes(
+    labels: list[int], sizes: list[int], coefs: F64, vectors: CsrRows, bias: F64, about: dict[str, Any]
+) -> KernelModel:
+    """Return a model of all pairs whose classes are sorted, while those of the file are in any order.
+
+    A pair whose classes change places changes the sign of its score. coefs (K - 1, m), bias (pairs,): as in the file.
+    """
+    order, rows = np.argsort(labels), np.split(np.arange(coefs.shape[1]), np.cumsum(sizes)[:-1])
+    place = {pair: number for number, pair in enumerate(list_pairs(len(labels)))}
+    found, moved = coefs.copy(), bias.copy()
+    for number, (first, second) in enumerate(list_pairs(len(labels))):
+        p, q = int(order[first]), int(order[second])
+        sign = 1.0 if p < q else -1.0
+        moved[number] = sign * bias[place[min(p, q), max(p, q)]]
+        found[second - 1, rows[p]] = sign * coefs[q - (q > p), rows[p]]
+        found[first, rows[q]] = sign * coefs[p - (p > q), rows[q]]
+    kept = np.concatenate([rows[p] for p in order])
+    return KernelModel(
+        support_vectors=take_rows(vectors, kept),
+        dual_coef=found[:, kept],
+        intercept=moved,
+        n_support=np.array(sizes)[order],
+        **about,
+    )

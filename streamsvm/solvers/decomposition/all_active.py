@@ -68,6 +68,7 @@ from streamsvm.certificates.kernel import (
 )
 from streamsvm.kernels import kernel as kernels
 from streamsvm.kernels import precomputed
+from streamsvm.kernels.feature_maps import measure_diagonal
 from streamsvm.kernels.kernel import Kernel
 from streamsvm.kernels.values import FAINT
 from streamsvm.numeric.equations import BOUNDARY_SHARE, MOST_SECOND_ORDER, RowQR, find_length, move
@@ -281,6 +282,7 @@ OWN_ROUNDINGS = 2
 ROWS_AT_ONCE = 256  # rows whose products with all columns are held at a time
 LONG_DOUBLE_UNIT = 2.0**-64
 MOST_REFINEMENTS = 10
+DROPPED_SHARE = 16 * UNIT  # multipliers of at most this share of the largest are the rounding of larger ones
 MOST_STRETCHES = 3  # the maximum number of evaluations of f; each one after the first tests stretched multipliers
 # Rows that are beyond the margin by more than this plus twice their error do not enter P. The unit is the standard
 # deviation of the targets for a regression, and of the scores for fixed sums.
@@ -350,6 +352,7 @@ def solve_all(
         violation = active.settle().violation
         before = active.alpha.copy()
         solved = improve(active, rounds, cache, share * violation, MOST_ROUNDS)
+        _drop_rounding(active, rounds.kernel)
         active.hinges.restore_sums(np.empty(0))
         expected = active.f.copy()
         errors = form_exact_sums(active, rounds.kernel, rounds.threads)
@@ -363,6 +366,19 @@ def solve_all(
         if not solved or (noisy and kernels.type_of(active.X) == np.float32):
             break
     return errors, noisy, proof
+
+
+def _drop_rounding(active: ActiveSet, kernel: Kernel) -> None:
+    """Set multipliers to 0 that differ from 0 only by rounding, so that their rows are no support vectors.
+
+    Such a multiplier is tiny beside the largest, and so is its term in the scores beside the largest term. A row with
+    large kernel values may need a tiny multiplier.
+    """
+    alpha = active.alpha
+    tiny = np.flatnonzero((alpha > 0.0) & (alpha <= DROPPED_SHARE * np.minimum(active.costs, np.max(alpha))))
+    if len(tiny):
+        terms = alpha * (1.0 if kernel.name == precomputed.NAME else measure_diagonal(kernel, active.X))
+        alpha[tiny[np.abs(terms[tiny]) <= DROPPED_SHARE * np.max(np.abs(terms))]] = 0.0
 
 
 def suits_factor(active: ActiveSet, kernel: Kernel) -> bool:

@@ -115,10 +115,10 @@ def test_gamma_of_rows_that_are_all_equal() -> None:
     ("change", "message"),
     [
         ({"kernel": "cosine"}, "kernel 'cosine': choose from linear, rbf, poly, sigmoid"),
-        ({"gamma": 0.0}, "gamma is 0.0; it must be positive and finite, or scale, or auto"),
+        ({"gamma": -1.0}, "gamma is -1.0; it must be at least 0 and finite, or scale, or auto"),
         ({"gamma": "large"}, "gamma is 'large'"),
         ({"gamma": float("nan")}, "gamma is nan"),
-        ({"kernel": "poly", "degree": 0}, "degree is 0; a whole number from 1 to 1,000,000 is expected"),
+        ({"kernel": "poly", "degree": -1}, "degree is -1; a whole number from 0 to 1,000,000 is expected"),
         ({"kernel": "poly", "degree": 2.5}, "degree is 2.5"),
         ({"kernel": "poly", "coef0": float("inf")}, "coef0 is inf; it must be finite"),
         ({"resident_rows": "many"}, "resident rows 'many': a number of rows, or a share like 10%"),
