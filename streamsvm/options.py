@@ -17,6 +17,7 @@ from streamsvm.kernels.kernel import Kernel
 from streamsvm.kernels.names import KERNELS, has_gamma
 from streamsvm.numeric.rows import F64
 from streamsvm.system.errors import InputError, list_few, require_known, say_count
+from streamsvm.system.machine import default_threads
 
 LARGEST_DEGREE = 10**6  # with a higher degree, almost all powers are 0, 1 or infinite
 LEAST_COST = 1e-290  # The product of this cost and a rounding error is still a normal float64.
@@ -112,6 +113,12 @@ class TrainOptions:
     multi_class: str | None = None
     task: str = "classify"
     options: Mapping[str, str] = field(default_factory=dict)
+
+
+def count_driver_threads(options: TrainOptions) -> int:
+    """Return the number of threads of the driver's own computations, during which its tasks or workers are idle."""
+    elsewhere = (options.workers, options.scheduler) != (None, None)
+    return default_threads() if elsewhere else options.threads or default_threads()
 
 
 def is_finite(value: Any) -> bool:

@@ -20,11 +20,8 @@ If each row has K sums, F_ik = sum_c coef_kc k(x_i, z_c), every kernel value is 
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -36,6 +33,7 @@ from streamsvm.kernels.values import FAINT, Columns, CompiledKernel, add_columns
 from streamsvm.numeric.gram import BLOCK_ITEMS, measure_dense, measure_sparse
 from streamsvm.numeric.rounding import UNIT
 from streamsvm.numeric.rows import F64, I64, CsrRows, Matrix, Rows, Values, add_rows, compute_scores, slice_rows, split
+from streamsvm.system.threads import map_on_threads
 
 TILE_ROWS = 512
 TILE_VALUES = 1 << 18  # float32 values (1 MiB) of a tile of sparse rows in dense form
@@ -355,15 +353,4 @@ def share_rows(work: Callable[[slice], None], n_rows: int, size: int, threads: i
     tiles = -(-n_rows // size)
     step = size * max(1, tiles // (PARTS_A_THREAD * threads))
     parts = [slice(at, min(at + step, n_rows)) for at in range(0, n_rows, step)]
-    run = map if threads == 1 or len(parts) < 2 else _open_pool(threads).map
-    for _ in run(work, parts):
-        pass
-
-
-@lru_cache(maxsize=1)
-def _open_pool(threads: int) -> ThreadPoolExecutor:
-    """Return a cached pool of threads, because starting threads would take longer than many calls."""
-    return ThreadPoolExecutor(threads, thread_name_prefix="streamsvm-kernels")
-
-
-os.register_at_fork(after_in_child=_open_pool.cache_clear)  # threads do not survive a fork
+    map_on_threads(work, parts, threads)

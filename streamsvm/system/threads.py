@@ -1,15 +1,31 @@
-"""Parallel work on a stream: threads work on the next items while the results of earlier ones are used."""
+"""Work on several threads: on a few items at once, or on a stream, whose next items are prepared ahead."""
 
 from __future__ import annotations
 
+import os
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import TypeVar
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+
+
+def map_on_threads(work: Callable[[Item], Result], items: Sequence[Item], threads: int) -> list[Result]:
+    """Return work(item) for each item, in order, computed on up to this many threads."""
+    return list(map(work, items) if threads == 1 or len(items) < 2 else _open_pool(threads).map(work, items))
+
+
+@lru_cache(maxsize=1)
+def _open_pool(threads: int) -> ThreadPoolExecutor:
+    """Return a cached pool of threads, because starting threads would take longer than many calls."""
+    return ThreadPoolExecutor(threads, thread_name_prefix="streamsvm-parts")
+
+
+os.register_at_fork(after_in_child=_open_pool.cache_clear)  # threads do not survive a fork
 
 
 @contextmanager

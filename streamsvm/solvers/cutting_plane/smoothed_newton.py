@@ -26,6 +26,7 @@ then on, rows exactly at the width count as within it, so that Newton's matrix k
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -34,10 +35,12 @@ from scipy.linalg import cho_factor, cho_solve
 from streamsvm.numeric.equations import solve_definite
 from streamsvm.numeric.gram import sum_products
 from streamsvm.numeric.labels import read_labels
-from streamsvm.numeric.rows import F64, I64, Rows, add_rows, score_rows
+from streamsvm.numeric.rows import F64, I64, Rows, add_rows, score_rows, slice_rows
 from streamsvm.solvers.cutting_plane.cuts import RowSums
 from streamsvm.system import interrupts
+from streamsvm.system.threads import map_on_threads
 
+PARTS, PART_ROWS = 4, 16_384  # the maximum number of parts of the rows, and the least size of a part
 FIRST_WIDTH = 1.0
 NARROWER = 0.3  # the width is multiplied by this once the smoothing causes most of the gap
 NARROWEST = 1e-12  # rounding is the limit if no step descends with a width below this
@@ -79,24 +82,34 @@ class HingeRows:
     """Rows in memory.
 
     y, costs (n,): the labels y_i, -1 or +1, and the costs C_i. bias_feature: the value of the constant feature.
+    threads: the number of threads that add up the rows. A sum is the sum over a few parts of the rows, whose number
+    does not depend on the threads.
     """
 
     rows: Rows
     y: F64
     costs: F64
     bias_feature: float
+    threads: int = 1
 
     def find_margins(self, w: F64) -> F64:
         """Return y_i w.x_i, (n,)."""
-        return self.y * score_rows(self.rows.X, w, self.bias_feature)
+        X, parts = self.rows.X, _split(len(self.y))
+        scores = map_on_threads(lambda part: score_rows(slice_rows(X, part), w, self.bias_feature), parts, self.threads)
+        return self.y * np.concatenate(scores)
 
     def combine(self, shares: F64) -> F64:
         """Return sum_i C_i a_i y_i x_i, (width,)."""
         used = ((shares != 0.0) & (self.costs != 0.0)).nonzero()[0]
-        coef, total = (self.costs * shares * self.y)[used], np.zeros((1, self.rows.X.shape[1] + 1))
-        add_rows(total, self.rows.X, used, np.zeros(len(used), np.int64), coef)
-        total[0, -1] = self.bias_feature * float(coef.sum())
-        combined: F64 = total[0]
+        coef = (self.costs * shares * self.y)[used]
+
+        def add_up(part: slice) -> F64:
+            total: F64 = np.zeros(self.rows.X.shape[1] + 1)
+            add_rows(total[None, :], self.rows.X, used[part], np.zeros(part.stop - part.start, np.int64), coef[part])
+            return total
+
+        combined: F64 = reduce(np.add, map_on_threads(add_up, _split(len(used)), self.threads))
+        combined[-1] = self.bias_feature * float(coef.sum())
         return combined
 
     def sum_up(self, shares: F64) -> RowSums:
@@ -109,14 +122,24 @@ class HingeRows:
 
         Q: None for the identity.
         """
-        products = sum_products(self.rows.X, used, weight, self.bias_feature)
+
+        def add_up(part: slice) -> F64:
+            return sum_products(self.rows.X, used[part], weight[part], self.bias_feature)
+
+        products: F64 = reduce(np.add, map_on_threads(add_up, _split(len(used)), self.threads))
         return products + (np.eye(len(products)) if Q is None else Q)
 
 
-def read_rows(settings: Any, rows: Rows) -> HingeRows:
+def _split(n: int) -> list[slice]:
+    """Return at most PARTS parts of n items, of at least PART_ROWS items each if there are several."""
+    size = max(PART_ROWS, -(-n // PARTS))
+    return [slice(at, min(at + size, n)) for at in range(0, max(n, 1), size)]
+
+
+def read_rows(settings: Any, rows: Rows, threads: int = 1) -> HingeRows:
     """Return rows in memory with labels and costs. settings: an object with class_costs and bias_feature."""
     y, costs = read_labels(np.array(settings.class_costs), rows.y, rows.sample_weight)
-    return HingeRows(rows, y, costs, settings.bias_feature)
+    return HingeRows(rows, y, costs, settings.bias_feature, threads)
 
 
 @dataclass(frozen=True)

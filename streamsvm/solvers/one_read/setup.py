@@ -6,11 +6,12 @@ from dataclasses import replace
 
 from streamsvm.data.rows.source import RowSource, plan_groups
 from streamsvm.numeric.rows import F64
-from streamsvm.options import TrainOptions
+from streamsvm.options import TrainOptions, count_driver_threads
 from streamsvm.passes import MemoryNeed, Requests
 from streamsvm.solvers.cutting_plane.cuts import cut_bytes, most_cuts
 from streamsvm.solvers.cutting_plane.line_search import totals_bytes
 from streamsvm.solvers.cutting_plane.line_search_setup import TwoSolvers, make_line_search, read_parameters
+from streamsvm.solvers.cutting_plane.smoothed_newton import PARTS
 from streamsvm.solvers.one_read.solver import LINE_POINTS, MOST_OWN, solve
 from streamsvm.solvers.one_read.state import GROUP_SHARE, HELD_SHARE, OneRead, State, start_state
 from streamsvm.solvers.one_read.trust_region import INNER_STEPS, KEPT_POINTS, POINTS, TILE_ROWS
@@ -19,7 +20,7 @@ from streamsvm.solvers.solver import Budget, DualWatch, FirstSample, LinearSolve
 from streamsvm.system.machine import format_bytes
 
 ROW_VECTORS = 24  # vectors of 8 bytes for each row of a problem in memory
-MATRICES = 8  # matrices (width, width): norms, Newton's matrix and its factor, the pull
+MATRICES = 8 + PARTS  # matrices (width, width): norms, Newton's matrix, its parts and its factor, the pull
 HELD = 6  # a group may take this many times its kept rows while it is read: more rows, and copies of some
 SHARE = 10  # at least one row in SHARE is resident if memory allows
 ROWS_A_FEATURE = 8  # with fewer resident rows per feature, the sample's minimiser is too far away
@@ -40,6 +41,7 @@ MEMORY_SHARE = 1.5  # two thirds of the spare memory are for resident rows, incl
 def choose_parameters(source: RowSource, options: TrainOptions, own: CuttingPlane, budget: Budget) -> OneRead:
     """Return the parameters with the requested number of resident rows, or as many as fit into memory."""
     common = {"seed": options.seed, "sets_aside": own.scratch is not None, **read_parameters(source, options, own)}
+    common["threads"] = count_driver_threads(options)
     parameters = OneRead(resident_rows=0, **common)
     need = make_solver(source, parameters).memory(1)
     other_bytes = need.driver_bytes + 3 * THREADS * need.totals_bytes + STREAMS * source.stream_bytes()
@@ -110,7 +112,9 @@ class OneReadSolver(LinearSolver):
     def __init__(self, source: RowSource, parameters: OneRead, note: str, scratch: str | None) -> None:
         self.source, self.parameters, self.bias_feature = source, parameters, parameters.bias_feature
         self.note, self.scratch, width = note, scratch, source.n_features + 1
-        left_out = ("seed",) if parameters.sets_aside else ("seed", "sets_aside")  # absent in runs of earlier versions
+        left_out = ("seed", "threads") + (
+            () if parameters.sets_aside else ("sets_aside",)
+        )  # absent in earlier versions
         self.settings = {"acceleration": "one-read", **describe_parameters(parameters, *left_out)}
         self.dual = DualWatch("cuts", width, most_cuts(width), n_own=MOST_OWN * parameters.resident_rows)
         self.sample = FirstSample(parameters.resident_rows, parameters.holds_sample(source.n_rows))

@@ -71,7 +71,7 @@ def prove(
     The last point in the ball on the way from the centre to F's minimiser becomes the best point if it is better.
     """
     near = np.flatnonzero(weight == 1.0)
-    data = read_rows(settings, choose_rows(kept.rows, near))
+    data = read_rows(settings, choose_rows(kept.rows, near), settings.threads)
     beyond = sums - data.sum_up((kept.margins[near] < 1.0).astype(np.float64))
     far = Linear(beyond.vectors, beyond.offsets)
     state = replace(state, resident=kept.numbers, weight=weight, radius=kept.radius)

@@ -27,6 +27,7 @@ class OneRead:
     class_costs (2,): C_i of the classes coded 0 and 1, before sample weights. resident_rows: the number of rows that a
     pass keeps. tol: the relative gap to reach. bias_feature: the value of the constant feature. seed: the seed of the
     random draws. sets_aside: whether rows that may change sides are set aside for later passes (one_read.solver).
+    threads: the number of threads with which the driver solves problems in memory.
     """
 
     class_costs: tuple[float, float]
@@ -35,6 +36,7 @@ class OneRead:
     bias_feature: float = 1.0
     seed: int = 0
     sets_aside: bool = False
+    threads: int = 1
 
     def holds_sample(self, n_rows: int) -> bool:
         """Return whether the first sample stays in memory during the first pass, so that it is not read twice."""

@@ -141,7 +141,7 @@ def choose_centre(settings: OneRead, state: State, sample: Rows) -> tuple[State,
     if not len(state.A):
         state = _choose_first(settings, state, sample)
         return state, Aim(np.stack((state.best_w, state.centre)), state.centre)
-    norm, data = RowNorm(state.A), read_rows(settings, sample)
+    norm, data = RowNorm(state.A), read_rows(settings, sample, settings.threads)
     at_best = _cut(sample, settings, state.best_w[None, :])
     h = line_search.read_cuts(at_best).vectors[0] - state.best_cut
     r = state.loss - float(at_best.losses[0]) - float(h @ state.best_w)
@@ -173,13 +173,13 @@ def _choose_first(settings: OneRead, state: State, sample: Rows) -> State:
     other half are. If the sample has all rows, its minimiser is exact, and neither estimate is needed.
     """
     none = Linear(np.zeros(len(state.best_w)), 0.0)
-    w = minimise(read_rows(settings, sample), none, FIRST_TOL, state.centre).w
+    w = minimise(read_rows(settings, sample, settings.threads), none, FIRST_TOL, state.centre).w
     norm = make_norm(sample, settings.bias_feature)
     if sample.n_rows == state.n_rows:
         return replace(state, centre=w, A=norm.A, trust=FARTHEST)
     given = state.centre
     halves = [choose_rows(sample, np.arange(k, sample.n_rows, 2)) for k in range(2)]
-    data = [read_rows(settings, half) for half in halves]
+    data = [read_rows(settings, half, settings.threads) for half in halves]
     ends = [minimise(replace(half, costs=2 * half.costs), none, HALF_TOL, w).w for half in data]
     predicted = norm.bound_move(ends[0] - ends[1])[0] / 2
     if np.any(given) and norm.bound_move(given - w)[0] <= NOT_FAR * predicted:
