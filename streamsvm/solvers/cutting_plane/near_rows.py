@@ -33,6 +33,7 @@ from streamsvm.solvers.cutting_plane.cuts import RowSums
 
 POWER = 1.5
 SPARE_ROWS = 64  # a group that is being read may hold twice its share of rows, plus this number
+EVERYWHERE = float(np.finfo(float).max)  # the radius of a group of which all rows are kept
 LARGEST_WEIGHT = 1e9  # the largest number of rows that a far row represents
 
 
@@ -232,7 +233,7 @@ def close_group(totals: NearTotals, share: float) -> list[Part]:
     if any(np.isfinite(part.radius) for part in totals.parts):
         return totals.parts
     parts, radius = _keep_nearest(totals, share)
-    return [replace(part, radius=min(radius, float(np.finfo(float).max))) for part in parts]
+    return [replace(part, radius=min(radius, EVERYWHERE)) for part in parts]
 
 
 def gather(totals: NearTotals, look: Look) -> tuple[Part, F64]:

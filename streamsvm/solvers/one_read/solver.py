@@ -41,7 +41,15 @@ from streamsvm.passes import All, Requests, Scan, Step, Subset, Take
 from streamsvm.solvers.cutting_plane import cuts, line_search
 from streamsvm.solvers.cutting_plane.line_search import PointTotals, Segment, start_points, start_totals
 from streamsvm.solvers.cutting_plane.master import bound_dual, minimise_master
-from streamsvm.solvers.cutting_plane.near_rows import NearTotals, Part, choose_rows, choose_within, gather, scan_near
+from streamsvm.solvers.cutting_plane.near_rows import (
+    EVERYWHERE,
+    NearTotals,
+    Part,
+    choose_rows,
+    choose_within,
+    gather,
+    scan_near,
+)
 from streamsvm.solvers.cutting_plane.smoothed_newton import HingeRows, Linear, minimise, read_rows
 from streamsvm.solvers.one_read.state import ALLOWANCE, OneRead, State, look_at_centre
 from streamsvm.solvers.one_read.trust_region import STEPS, Aim, choose_centre, update_trust
@@ -131,7 +139,8 @@ def _take_inside(state: State, data: HingeRows, far: Linear, w: F64) -> State:
     F adds sums over all rows and sums over the near rows, so its rounding is at most twice that of one sum.
     """
     moved, left = RowNorm(state.A).bound_move(w - state.centre)
-    if moved > state.radius or left > ALLOWANCE * float(np.linalg.norm(state.centre)):
+    is_inside = moved <= state.radius and left <= ALLOWANCE * float(np.linalg.norm(state.centre))
+    if not is_inside and state.radius < EVERYWHERE:
         return state
     margins, half = data.find_margins(w), float(w @ w) / 2
     loss = far.value - float(far.slope @ w) + float(data.costs @ np.maximum(1.0 - margins, 0.0))

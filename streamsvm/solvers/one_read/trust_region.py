@@ -170,13 +170,13 @@ def _choose_first(settings: OneRead, state: State, sample: Rows) -> State:
 
     The distance between the minimisers of the two halves of the sample is about twice the distance from the sample's
     minimiser to the minimiser over all rows. The minimiser of one half also shows how near the margin the rows of the
-    other half are. If the sample has all rows, its minimiser is exact, and neither estimate is needed.
+    other half are. If the sample has all rows, the pass keeps all of them and F equals P everywhere, so any centre will
+    do and neither estimate is needed.
     """
-    none = Linear(np.zeros(len(state.best_w)), 0.0)
-    w = minimise(read_rows(settings, sample, settings.threads), none, FIRST_TOL, state.centre).w
-    norm = make_norm(sample, settings.bias_feature)
+    norm, none = make_norm(sample, settings.bias_feature), Linear(np.zeros(len(state.best_w)), 0.0)
     if sample.n_rows == state.n_rows:
-        return replace(state, centre=w, A=norm.A, trust=FARTHEST)
+        return replace(state, A=norm.A, trust=FARTHEST)
+    w = minimise(read_rows(settings, sample, settings.threads), none, FIRST_TOL, state.centre).w
     given = state.centre
     halves = [choose_rows(sample, np.arange(k, sample.n_rows, 2)) for k in range(2)]
     data = [read_rows(settings, half, settings.threads) for half in halves]
