@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 import time
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import numpy as np
 
 from streamsvm.cli import info, settings
 from streamsvm.cli.output import RUN_FILES, fill_text, report_missing_checkpoint, show, show_text
-from streamsvm.cli.progress import Line, RowCounter
+from streamsvm.cli.progress import Line, RowCounter, show_readings
 from streamsvm.data.open import open_dataset
 from streamsvm.data.tables.columns import Columns
 from streamsvm.models.evaluate import evaluate
@@ -161,7 +162,8 @@ def run_predict(options: argparse.Namespace) -> int:
     read_as = settings.make_record(Columns, options, index=options.id)
     asked["memory_bytes"] = options.memory
     asked |= {"columns": tuple(options.columns), "file_format": options.format, "read_as": read_as}
-    n_rows = predict(model, options.data, options.out, **asked)
+    with nullcontext() if is_printed else show_readings():
+        n_rows = predict(model, options.data, options.out, **asked)
     if is_printed:
         return 0
     facts = {"out": str(options.out), "n_rows": n_rows}
@@ -173,7 +175,8 @@ def run_evaluate(options: argparse.Namespace) -> int:
     if options.curves and not options.json:
         raise InputError("--curves has no effect without --json; `report RUN --eval DATA` draws the curves")
     reading = settings.make_record(Columns, options), options.format, options.unknown_features, options.memory
-    scores = evaluate(load(options.model), options.data, *reading, options.scheduler)
+    with show_readings():
+        scores = evaluate(load(options.model), options.data, *reading, options.scheduler)
     if not options.curves:
         scores.pop("curves", None)
     return show(options, scores, info.format_evaluation(scores))

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, TextIO
 
 from streamsvm.system.errors import say_count
 from streamsvm.system.machine import format_bytes
+from streamsvm.system.reading import Reading, shown
 
 if TYPE_CHECKING:
     from streamsvm.runs.results import Event
-    from streamsvm.system.reading import Reading
 
 PLAIN_SECONDS = 5.0  # seconds between two plain lines
 LIVE_SECONDS = 0.1  # seconds between two updates of the line on a terminal
@@ -87,6 +87,13 @@ def log_to_stderr() -> Iterator[None]:
         logger.removeHandler(handler)
         logger.setLevel(before)
         logger.propagate = propagate
+
+
+@contextmanager
+def show_readings() -> Iterator[Line]:
+    """Show the progress of reads within the block, on a line that is yielded."""
+    with Line() as line, shown(lambda reading: line.show_passing(reading.describe())):
+        yield line
 
 
 class RowCounter:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from streamsvm.cli.output import describe_remains, fill_text, report_missing_checkpoint, show
-from streamsvm.cli.progress import Display, Line, RowCounter, show_grid
+from streamsvm.cli.progress import Display, Line, RowCounter, show_grid, show_readings
 from streamsvm.cli.settings import read_axes, read_map, read_settings
 from streamsvm.data.open import open_dataset
 from streamsvm.data.sources.formats import has_known_ending
@@ -89,7 +89,7 @@ def run_tune(options: argparse.Namespace) -> int:
     costs = options.C or ((1.0,) if find_problem(options.task).has_nu else ())
     how: dict[str, Any] = {"others": axes, "forward": options.forward, "probabilities": options.probabilities}
     how["scoring"] = options.scoring
-    with Line() as line, shown(lambda reading: line.show_passing(reading.describe())):
+    with show_readings() as line:
         how["progress"], report = partial(show_grid, line), RowCounter(line).add
         with open_rows(dataset, read_map(options), settings, *folder, report=report, for_grid=True) as rows:
             given = how | rows.arguments

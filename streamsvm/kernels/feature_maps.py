@@ -20,7 +20,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -29,6 +29,7 @@ from scipy.linalg import cholesky, solve_triangular
 from streamsvm.kernels import precomputed, stored_parts
 from streamsvm.kernels.kernel import Kernel, add_kernel_sums, compute_squares, to_float64
 from streamsvm.kernels.layouts import match_layouts
+from streamsvm.numeric.equations import finish_matrix
 from streamsvm.numeric.rows import F32, F64, I64, CsrRows, Matrix, compute_scores, pack_rows, to_dense
 from streamsvm.numeric.stored_types import Scaling, round_rows
 
@@ -238,7 +239,7 @@ def make_cholesky_map(kernel: Kernel, rows: Matrix) -> KernelMap:
     K = compute_block(kernel, rows, rows)
     jitter = LEAST_PIVOT * float(np.max(np.diag(K)))
     L = cholesky(K + jitter * np.eye(len(K)), lower=True)
-    return KernelMap(kernel, rows, solve_triangular(L, np.eye(len(L)), lower=True).T)
+    return KernelMap(kernel, rows, finish_matrix(len(L), partial(solve_triangular, lower=True), L, np.eye(len(L))).T)
 
 
 def make_nystrom_map(kernel: Kernel, rows: Matrix) -> KernelMap:
@@ -246,12 +247,12 @@ def make_nystrom_map(kernel: Kernel, rows: Matrix) -> KernelMap:
 
     Eigenvalues that are only rounding error are dropped.
     """
-    values, vectors = np.linalg.eigh(compute_block(kernel, rows, rows))
+    values, vectors = finish_matrix(rows.shape[0], np.linalg.eigh, compute_block(kernel, rows, rows))
     kept = values > LEAST_PIVOT * values[-1]
     return KernelMap(kernel, rows, vectors[:, kept] / np.sqrt(values[kept]))
 
 
 def truncate(feature_map: KernelMap, gram: F64, rank: int) -> KernelMap:
     """Return the map projected onto the `rank` leading eigenvectors of `gram`, which is Phi'Phi over all rows."""
-    _, vectors = np.linalg.eigh(gram)
+    _, vectors = finish_matrix(len(gram), np.linalg.eigh, gram)
     return KernelMap(feature_map.kernel, feature_map.rows, feature_map.matrix @ vectors[:, ::-1][:, :rank])

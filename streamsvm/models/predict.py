@@ -260,6 +260,12 @@ def gather(parts: Iterator[Arrays], least_rows: int) -> Iterator[Arrays]:
         yield _join(held)
 
 
+def cut(part: Arrays, most_rows: int) -> Iterator[Arrays]:
+    """Yield successive rows of a part, at most `most_rows` at a time."""
+    for at in range(0, len(part["score"]), most_rows):
+        yield {name: values[at : at + most_rows] for name, values in part.items()}
+
+
 def _join(parts: list[Arrays]) -> Arrays:
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
@@ -270,6 +276,7 @@ def fit_rows(n_values: int, width: tuple[int, ...]) -> int:
 
 
 ZARR_CHUNK_VALUES = 1 << 18
+CSV_ROWS = 1 << 15  # rows whose texts are in memory: a row takes hundreds of bytes, but a few bytes in a file
 PARQUET_ROWS = 1 << 16  # the minimum for a row group
 EMPTY_CELL = '""'  # many readers skip an empty line
 STANDARD_OUTPUT = "-"
@@ -319,11 +326,11 @@ def _write_csv(made: Predictions, opened: Opened, parts: Iterator[Arrays]) -> No
         for arrays in parts:
             if "name" in arrays:
                 arrays["name"] = np.array([write_cell(name) for name in arrays["name"].tolist()], object)
-            table = made.tabulate(arrays, cells)
             if not made.n_rows:
-                file.write(f"{','.join(map(write_cell, table))}\n".encode())
-            columns = map(_write_cells, table.values())
-            file.write("".join(f"{','.join(line)}\n" for line in zip(*columns, strict=True)).encode())
+                file.write(f"{','.join(map(write_cell, made.tabulate(arrays, cells)))}\n".encode())
+            for some in cut(arrays, fit_rows(CSV_ROWS, made.model.score_shape)):
+                columns = map(_write_cells, made.tabulate(some, cells).values())
+                file.write("".join(f"{','.join(line)}\n" for line in zip(*columns, strict=True)).encode())
 
 
 def _write_cells(values: Any) -> list[str]:

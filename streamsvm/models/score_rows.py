@@ -24,6 +24,7 @@ from streamsvm.problems.problem import Scored, join_scored, read_truth
 from streamsvm.system import interrupts
 from streamsvm.system.errors import InputError
 from streamsvm.system.machine import default_threads
+from streamsvm.system.reading import Reading
 from streamsvm.system.threads import unjoined_pool, work_ahead
 
 T = TypeVar("T")
@@ -87,7 +88,7 @@ def score_chunks(model: Model, source: RowSource, threads: int | None = None) ->
         with one_blas_thread():
             yield score_chunk(0)
         return
-    yield from score_ahead(iter(range(source.n_chunks)), score_chunk, threads or default_threads())
+    yield from score_ahead(iter(range(source.n_chunks)), score_chunk, threads or default_threads(), source.n_rows)
 
 
 CHUNKS_A_THREAD = 4  # whose scores workers hold until they are taken
@@ -152,9 +153,16 @@ def make_chunk_scorer(model: Model, source: RowSource) -> Callable[[int], Scored
     return lambda index: join_scored(map(score_tile, source.tiles(index)))
 
 
-def score_ahead(items: Iterator[T], work: Callable[[T], Scored], threads: int) -> Iterator[Scored]:
-    """Yield work(item) for each item, in order, while threads compute the next results."""
+def score_ahead(
+    items: Iterator[T], work: Callable[[T], Scored], threads: int, n_rows: int | None = None
+) -> Iterator[Scored]:
+    """Yield work(item) for each item, in order, while threads compute the next results.
+
+    n_rows: the number of rows, for the progress (None: unknown).
+    """
+    reading = Reading(n_rows)
     with one_blas_thread(), unjoined_pool(threads, "score") as pool:  # the bits of BLAS depend on its number of threads
         for _, scored in work_ahead(items, work, pool, threads + 1):
             yield scored
+            reading.add(len(scored.scores))
             interrupts.check()

@@ -11,15 +11,19 @@ A point of an interior-point method is a tuple of arrays, and a direction holds 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import ctypes
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
-from scipy.linalg import LinAlgError, cholesky
+from numba.extending import get_cython_function_address
 from scipy.linalg.lapack import dgeqp3, dormqr, dpotrf, dpotrs, dtrtrs
 
 from streamsvm.numeric.rows import F64
+from streamsvm.system import deadline
+from streamsvm.system.errors import TimeLimitError
 
+T = TypeVar("T")
 Point = TypeVar("Point", bound=tuple[F64, ...])
 BOUNDARY_SHARE = 0.995  # a step goes this share of the way to the boundary
 MOST_SECOND_ORDER = 3.0  # the largest second-order product of the corrector, in units of mu
@@ -38,11 +42,36 @@ def move(point: Point, direction: Point, length: float) -> Point:
     return moved
 
 
+LONG_WIDTH = 1000  # the factorisation of a wider matrix may take longer than a tenth of a second
+# SciPy's own wrapper holds Python's lock, so that neither the time limit nor Ctrl-C could be noticed.
+_DPOTRF = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 5)(
+    get_cython_function_address("scipy.linalg.cython_lapack", "dpotrf")
+)
+
+
+def finish_matrix(width: int, function: Callable[..., T], *arguments: Any) -> T:
+    """Return function(*arguments), which computes with matrices of this width.
+
+    If they are wide, the call ends in time: see `system.deadline.finish`, also for the errors.
+    """
+    return deadline.finish(function, *arguments) if width > LONG_WIDTH else function(*arguments)
+
+
+def find_factor(M: F64) -> F64 | None:
+    """Return the upper Cholesky factor of a symmetric matrix, or None if it is not positive definite and finite."""
+    U, info = np.array(M, order="F"), ctypes.c_int()
+    width, stride = ctypes.c_int(len(M)), ctypes.c_int(max(1, len(M)))
+    if not np.isfinite(U).all():
+        return None
+    _DPOTRF(b"U", ctypes.byref(width), U.ctypes.data, ctypes.byref(stride), ctypes.byref(info))
+    return None if info.value else np.tril(U.T).T
+
+
 RIDGES = (0.0, 1e-14, 1e-12, 1e-9, 1e-6)  # shares of a matrix's diagonal to add to it; the first that works is used
 
 
 def factorise(M: F64) -> tuple[F64, F64 | None]:
-    """Return a matrix and its upper Cholesky factor, which is None if the factorisation fails.
+    """Return a matrix and its upper Cholesky factor, which is None if the factorisation fails or the time is over.
 
     If rounding has made the matrix singular, its diagonal is raised by the least share in RIDGES that repairs it.
     Dropping the large curvature of the losses instead would make a step too long by many orders of magnitude.
@@ -50,9 +79,11 @@ def factorise(M: F64) -> tuple[F64, F64 | None]:
     for ridge in RIDGES:
         raised = M + np.diag(ridge * np.diagonal(M))
         try:
-            return raised, cholesky(raised, lower=False)
-        except (LinAlgError, ValueError):
-            continue
+            factor = finish_matrix(len(M), find_factor, raised)
+        except TimeLimitError:
+            break
+        if factor is not None:
+            return raised, factor
     return M, None
 
 

@@ -22,7 +22,7 @@ class CertificateError(RuntimeError):
 
 
 class TimeLimitError(ConnectionError):
-    """A training ran out of time while waiting for a cluster that does not run it, or for a silent object store."""
+    """A training ran out of time within a step, or while waiting for an idle cluster or a silent object store."""
 
 
 class MemoryBudgetError(InputError):

@@ -27,12 +27,12 @@ def shown(show: Callable[[Reading], object]) -> Iterator[None]:
 
 
 class Reading:
-    """A read of n_rows rows that begins now, or that goes on after done_rows rows.
+    """A read of n_rows rows (None: unknown) that begins now, or that goes on after done_rows rows.
 
     report: a function that is called with the number of rows of each part.
     """
 
-    def __init__(self, n_rows: int, done_rows: int = 0, report: Callable[[int], None] | None = None) -> None:
+    def __init__(self, n_rows: int | None, done_rows: int = 0, report: Callable[[int], None] | None = None) -> None:
         self.n_rows, self.before, self.done_rows, self.began = n_rows, done_rows, done_rows, time.monotonic()
         self._report = report
         self._show, self._shown_at, self._lock = _SHOW.get(), self.began, Lock()
@@ -46,7 +46,7 @@ class Reading:
             if self._report is not None:
                 self._report(n_rows)
             now = time.monotonic()
-            is_over = self.done_rows >= self.n_rows
+            is_over = self.n_rows is not None and self.done_rows >= self.n_rows
             if self._show is not None and not is_over and now - self._shown_at >= REPORT_SECONDS:
                 self._shown_at = now
                 self._show(self)
@@ -54,9 +54,11 @@ class Reading:
     def describe(self) -> str:
         """Return the share of the pass, the rate and the time left; "" if the pass has ended."""
         seconds, done = max(time.monotonic() - self.began, 1e-9), self.done_rows
+        fresh = done - self.before
+        if self.n_rows is None:
+            return f"{done:,} rows, {fresh / seconds:,.0f} rows/s"
         if done >= self.n_rows:
             return ""
-        fresh = done - self.before
         left = seconds * (self.n_rows - done) / max(1, fresh)
         about = f"about {left:.0f} s left" if left < 120 else f"about {left / 60:.0f} min left"
         return f"{done / self.n_rows:.0%} of a pass, {fresh / seconds:,.0f} rows/s, {about}"

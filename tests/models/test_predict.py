@@ -30,6 +30,7 @@ from sklearn.metrics import (
 from streamsvm import LinearSVC, ingest
 from streamsvm.data.store.dataset import Dataset
 from streamsvm.data.tables.columns import Columns
+from streamsvm.models import predict as writing
 from streamsvm.models.evaluate import evaluate
 from streamsvm.models.model import LinearModel, load
 from streamsvm.models.predict import predict
@@ -381,3 +382,20 @@ def test_sparse_arrays_of_scipy_in_npz(tmp_path: Path) -> None:
     np.savez(tmp_path / "rows.npz", data=X.data, indices=X.indices, indptr=X.indptr, shape=X.shape, format=b"csr")
     found = np.concatenate([part.scores for part in score(MODEL, tmp_path / "rows.npz")])
     np.testing.assert_allclose(found, SCORES, atol=1e-4)
+
+
+def test_the_texts_of_few_rows_are_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A block of short lines holds a million rows, whose texts take hundreds of bytes each."""
+    data, whole, parts = PROBLEM.store(tmp_path / "rows.zarr"), tmp_path / "whole.csv", tmp_path / "parts.csv"
+    predict(MODEL, data, whole, row_numbers=True)
+    seen, write = [], writing._write_cells
+
+    def note(values: Any) -> list[str]:
+        seen.append(len(values))
+        return write(values)
+
+    monkeypatch.setattr(writing, "CSV_ROWS", 7)
+    monkeypatch.setattr(writing, "_write_cells", note)
+    assert predict(MODEL, data, parts, row_numbers=True) == 200
+    assert parts.read_bytes() == whole.read_bytes()
+    assert max(seen) == 7

@@ -28,3 +28,15 @@ def test_what_is_shown_of_a_read(monkeypatch: pytest.MonkeyPatch) -> None:
     slow.add(10)
     assert slow.describe() == "2% of a pass, 0 rows/s, about 49 min left"
     assert len(told) == 2  # nobody watches the second read
+
+
+def test_a_read_of_unknown_length_and_the_rest_of_a_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, told = [0.0], list[str]()
+    monkeypatch.setattr(reading.time, "monotonic", lambda: now[0])
+    with shown(lambda one: told.append(one.describe())):
+        unknown, rest = Reading(None), Reading(1000, 500)
+        now[0] = 2.0
+        unknown.add(5000)
+        rest.add(100)
+        rest.add(0)
+    assert told == ["5,000 rows, 2,500 rows/s", "60% of a pass, 50 rows/s, about 8 s left"]

@@ -38,7 +38,7 @@ from scipy.linalg import cho_solve
 
 from streamsvm.certificates.dual_points import Bound, add_dual_sums, bound_by_coefs, start_dual_sums
 from streamsvm.losses.convex import Kinks, SmoothLoss, has_kinks
-from streamsvm.numeric.equations import factorise
+from streamsvm.numeric.equations import factorise, finish_matrix
 from streamsvm.numeric.rounding import bound_rounding, sum_exactly
 from streamsvm.numeric.row_norms import RowNorm, measure_rows
 from streamsvm.numeric.rows import F64, Rows, add_combination, draw_sample, find_first_rows, score_rows
@@ -46,6 +46,7 @@ from streamsvm.passes import Requests, Scan, Step, Take, find_status
 from streamsvm.solvers.newton import steps
 from streamsvm.solvers.newton.steps import NEXT_REACH, STUCK_STEPS, TILE_ROWS, Look, State, Totals, sum_rows, take_step
 from streamsvm.system import deadline, interrupts
+from streamsvm.system.errors import TimeLimitError
 
 LEAST_ROOM = 1e-15  # the least relative distance of a multiplier from its cost; rounding hides smaller ones
 INSIDE = 0.995  # the share of the way to the boundary that a step may go
@@ -149,7 +150,10 @@ def _go_on(path: Path, rows: Rows, kinks: Kinks, residual: F64, bias_feature: fl
     room = np.maximum(kinks.costs - path.a, LEAST_ROOM * kinks.costs)
     with np.errstate(over="ignore"):  # The theta of a row whose cost is next to 0 is 0.
         theta = 1.0 / (path.xi / room + path.s / path.a)
-    _, factor = factorise(_curve(rows, np.sum(theta, axis=0), bias_feature))
+    try:
+        _, factor = factorise(finish_matrix(len(path.w), _curve, rows, np.sum(theta, axis=0), bias_feature))
+    except TimeLimitError:
+        return
     gap = float(np.sum(path.a * path.s) + np.sum(room * path.xi))
     if factor is None or not gap > 0.0:
         return
@@ -193,6 +197,7 @@ def _curve(rows: Rows, weight: F64, bias_feature: float) -> F64:
     """Return I + sum_i weight_i z_i z_i'."""
     total = steps.Curvature(rows.X.shape[1])
     for at in range(0, rows.n_rows, TILE_ROWS):
+        deadline.check()
         tile = slice(at, at + TILE_ROWS)
         total.add(rows.slice(tile), weight[tile], bias_feature)
     matrix = total.finish()
@@ -208,7 +213,11 @@ def _minimise(
         interrupts.check()
         look, width = replace(settings.make_look(state), reach=0.0, steps=shares), state.width
         ends = np.stack((state.base_w, state.next_w))
-        state = take_step(state, look, ends, sum_rows(rows, ends, look), SMOOTH_SHARE * tol)
+        try:
+            totals = finish_matrix(ends.shape[1], sum_rows, rows, ends, look)
+        except TimeLimitError:
+            break
+        state = take_step(state, look, ends, totals, SMOOTH_SHARE * tol)
         is_near = state.reach > 0.0 and (state.reach / NEXT_REACH) ** 2 / 2 <= last_step * tol * state.objective
         if (is_near and state.width == width) or deadline.is_over():
             break

@@ -32,12 +32,14 @@ import numpy as np
 from scipy.linalg import cho_solve, solve_triangular
 
 from streamsvm.losses.convex import SmoothLoss, has_kinks
-from streamsvm.numeric.equations import factorise
+from streamsvm.numeric.equations import LONG_WIDTH, factorise, finish_matrix
 from streamsvm.numeric.gram import GramSum
 from streamsvm.numeric.rounding import SMALLEST, bound_rounding
 from streamsvm.numeric.row_norms import RowNorm, add_sizes, measure_scaled_rows
 from streamsvm.numeric.rows import F64, I32, I64, CsrRows, Matrix, Rows, add_rows, choose_features, compute_scores
 from streamsvm.passes import RowTotals, TriedBounds, axes, grows
+from streamsvm.system import deadline
+from streamsvm.system.errors import TimeLimitError
 
 STEPS = (0.01, 0.1, 0.4, 1.0)  # where the loss is evaluated: shares of the line to w
 SCORE_ROUNDINGS = 32  # roundings of a score on the line and of its error bound, in addition to those of its d+1 terms
@@ -197,6 +199,7 @@ def sum_rows(rows: Rows, ends: F64, look: Look) -> Totals:
     """Return the sums over rows in memory."""
     totals = start_totals(rows.X.shape[1], len(look.steps), look.n_bent)
     for at in range(0, rows.n_rows, TILE_ROWS):
+        deadline.check()
         add_totals(totals, rows.slice(slice(at, at + TILE_ROWS)), ends, look)
     return totals
 
@@ -256,16 +259,17 @@ def take_step(state: State, look: Look, ends: F64, totals: Totals, smooth_share:
 
     smooth_share: the share of P that the smoothing of kinks may use.
     """
-    point, least = make_point(ends[1], totals, look, state.n_rows), totals.least.finish()
-    hidden_before = state.tried_rounding
-    state = _raise_bound(state, look, point, totals.slack, least)
+    point, hidden_before = make_point(ends[1], totals, look, state.n_rows), state.tried_rounding
+    state = _raise_bound(state, look, point, totals.slack, totals.least)
     steps = np.array(look.steps)
     values, errors = measure_line(ends, steps, totals, state.n_rows)
     state = _note_best(state, ends, steps, values - totals.excess, errors)
     k, is_known = int(np.argmin(values)), bool(np.all(ends[0] == ends[1]))
     if is_known or (point.objective < state.value and point.objective <= float(values[k]) + float(errors[k])):
         damping = state.damping if is_known else LESS * state.damping
-        H = least + totals.rest.finish()
+        if len(point.w) > LONG_WIDTH and deadline.is_over():  # A resumed run makes the step after another pass.
+            return replace(state, base_w=point.w, value=point.objective, next_w=point.w, reach=0.0)
+        H = totals.least.finish() + totals.rest.finish()
         # Without curvature, a step would jump past all kinks. So the diagonal is raised for features with few rows near
         # their kinks; for features with many such rows, the tails are below the diagonal of H.
         H += np.diag(np.maximum(0.0, damping * totals.tail - np.diagonal(H)))
@@ -284,7 +288,7 @@ def take_step(state: State, look: Look, ends: F64, totals: Totals, smooth_share:
     return replace(state, next_w=ends[0] + steps[0] * (ends[1] - ends[0]), reach=0.0)
 
 
-def _raise_bound(state: State, look: Look, point: Point, slack: float, least: F64) -> State:
+def _raise_bound(state: State, look: Look, point: Point, slack: float, least: Curvature) -> State:
     """Return the state with the lower bound proved at this point, if that is the highest. slack: see Totals."""
     unsure = bound_rounding(state.n_rows + 24, slack)
     below = replace(point, objective=point.objective - slack, objective_error=point.objective_error + unsure)
@@ -327,10 +331,14 @@ def _shrink_width(state: State, totals: Totals, allowed: float) -> State:
 def aim(state: State, point: Point, H: F64) -> tuple[State, float]:
     """Return the state with Newton's step from a point and the next pass's ball, and the expected decrease of P."""
     M, factor = factorise(H + np.eye(len(H)))
-    if factor is None:
-        return replace(state, next_w=point.w - point.gradient, reach=0.0), float("inf")
+    try:
+        A = None if factor is None else finish_matrix(len(M), solve_triangular, factor, np.eye(len(M))).T
+    except TimeLimitError:
+        A = None
+    if factor is None or A is None:
+        next_w = point.w if deadline.is_over() else point.w - point.gradient
+        return replace(state, next_w=next_w, reach=0.0), float("inf")
     step = -cho_solve((factor, False), point.gradient)
-    A = solve_triangular(factor, np.eye(len(M))).T
     length = float(np.sqrt(max(0.0, float(step @ M @ step))))
     reach = max(NEXT_REACH * length, ROUNDINGS * point.error_in_ball)
     return replace(state, next_w=point.w + step, A=np.ascontiguousarray(A), reach=reach), length**2 / 2
@@ -392,28 +400,22 @@ def bound_by_gradient(point: Point) -> tuple[float, float]:
     return point.objective - length**2 / 2, rounding
 
 
-def bound_in_ball(point: Point, look: Look, least: F64, n_rows: int) -> tuple[float, float]:
+def bound_in_ball(point: Point, look: Look, least: Curvature, n_rows: int) -> tuple[float, float]:
     """Return P - 1/2 grad'M^-1 grad, and a bound on its error; zeros if the minimiser may lie outside the ball.
 
-    least (d+1, d+1): H_r. With N = A M A', s = A grad and v = A'u, the bound is P plus the minimum of s.u + 1/2 u'Nu.
+    least: the sum H_r. With N = A M A', s = A grad and v = A'u, the bound is P plus the minimum of s.u + 1/2 u'Nu.
     If no eigenvalue of N is below l > 0, this minimum is at least s.u + 1/2 u'Nu - |Nu + s|^2 / (2 l) for every u.
     """
     none, width, error = (0.0, 0.0), len(point.w), point.error_in_ball
-    if not look.reach > 0.0:
+    if not look.reach > 0.0 or not np.isfinite(error):
         return none
     # The rounding of H_r's sums adds at most gamma_n d times the diagonal of H_r.
     off = bound_rounding(n_rows + 2 * width + 40, 1.0) * width
-    M, A = np.eye(width) + least - np.diag(off * np.diagonal(least)), look.norm.A
+    H, A = least.finish(), look.norm.A
+    M = np.eye(width) + H - np.diag(off * np.diagonal(H))
     try:
-        np.linalg.cholesky(M)  # fails if N has a negative eigenvalue; takes a fiftieth of the time of eigh
-        with np.errstate(all="ignore"):
-            N, slope = A @ M @ A.T, A @ point.gradient
-            sizes = float(np.linalg.norm(np.abs(A) @ np.abs(M) @ np.abs(A).T))
-            off = bound_rounding(3 * width + 16, sizes)  # bounds the error of N in a matrix norm
-        if not np.isfinite(off + error + float(np.linalg.norm(slope))):
-            return none
-        values, vectors = np.linalg.eigh((N + N.T) / 2)
-    except np.linalg.LinAlgError:
+        N, slope, off, values, vectors = finish_matrix(width, _decompose, M, A, point.gradient)
+    except (np.linalg.LinAlgError, TimeLimitError):
         return none
     off += SAFE * float(np.max(np.abs(values)))
     values = values - 2 * off  # lower bounds on the eigenvalues of N - off I, rounding included
@@ -427,6 +429,21 @@ def bound_in_ball(point: Point, look: Look, least: F64, n_rows: int) -> tuple[fl
     rounding = point.objective_error + error * float(np.linalg.norm(u)) + (left + error) ** 2 / (2 * float(values[0]))
     own = bound_rounding(2 * width + 16, float(np.abs(u) @ terms) + abs(point.objective))
     return value, (1.0 + SAFE) * rounding + own
+
+
+def _decompose(M: F64, A: F64, gradient: F64) -> tuple[F64, F64, float, F64, F64]:
+    """Return N = A M A', s = A grad, a bound on the error of N in a matrix norm, and the eigenvalues and -vectors of N.
+
+    Raises LinAlgError if N has a negative eigenvalue, or if the numbers are not finite.
+    """
+    np.linalg.cholesky(M)  # fails if N has a negative eigenvalue; takes a fiftieth of the time of eigh
+    with np.errstate(all="ignore"):
+        N, slope = A @ M @ A.T, A @ gradient
+        sizes = float(np.linalg.norm(np.abs(A) @ np.abs(M) @ np.abs(A).T))
+        off = bound_rounding(3 * len(M) + 16, sizes)
+    if not np.isfinite(off + float(np.linalg.norm(slope))):
+        raise np.linalg.LinAlgError
+    return N, slope, off, *np.linalg.eigh((N + N.T) / 2)
 
 
 def bound_on_sphere(values: F64, slopes: F64, radius: float) -> float:

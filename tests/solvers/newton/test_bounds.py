@@ -71,7 +71,7 @@ def find_bounds(case: Case, w: F64, share: float, fitted: bool = True) -> tuple[
     look = replace(case.look, norm=RowNorm(A), reach=reach)
     totals = sum_rows(case.rows, np.stack((w, w)), look)
     point = make_point(w, totals, look, case.rows.n_rows)
-    bounds = (bound_by_gradient(point), bound_in_ball(point, look, totals.least.finish(), case.rows.n_rows))
+    bounds = (bound_by_gradient(point), bound_in_ball(point, look, totals.least, case.rows.n_rows))
     return point, look, *(value - rounding for value, rounding in bounds)
 
 
@@ -149,7 +149,7 @@ def test_no_curvature_is_added_that_the_ball_does_not_have() -> None:
             norm = RowNorm(np.eye(2))
             look = Look(SquaredHinge((10.0, 10.0)), 1.0, norm, share * float(np.hypot(*w)))
             totals = sum_rows(problem.in_memory().take(np.arange(3)), np.stack((w, w)), look)
-            value, rounding = bound_in_ball(make_point(w, totals, look, 3), look, totals.least.finish(), 3)
+            value, rounding = bound_in_ball(make_point(w, totals, look, 3), look, totals.least, 3)
             assert value - rounding <= least
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +15,18 @@ from sklearn.svm import LinearSVC
 
 from streamsvm.data.store.dataset import Dataset
 from streamsvm.models.model import LinearModel
+from streamsvm.numeric import equations
 from streamsvm.options import TrainOptions
 from streamsvm.passes import Step
 from streamsvm.problems.classification import Logistic, SquaredHinge
 from streamsvm.runs.results import Result
-from streamsvm.runs.train import train
+from streamsvm.runs.train import Training, train
 from streamsvm.runs.tune import tune
+from streamsvm.solvers.newton import steps
 from streamsvm.solvers.newton.solver import Newton, solve
 from tests.conftest import F64, Problem, make_problem, run_python
 from tests.linear_problems import run_steps
+from tests.regression_problems import make_regression
 from tests.smooth_problems import LOSSES, make_smooth
 from tests.solvers.many.test_one_against_rest import make_classes
 
@@ -276,3 +280,29 @@ def test_the_peak_stays_below_the_projection(kind: str, resident: str, tmp_path:
     budget, projected, peak, passes = map(float, ended.stdout.split())
     assert 60_000_000 < peak <= projected <= budget
     assert passes >= (1 if resident == "100%" else 2)
+
+
+@pytest.mark.parametrize("task", ["classify", "regress"])
+def test_the_time_may_end_at_any_check_of_a_step_on_wide_matrices(task: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last point is certified and returned, whichever call is given up; a call in time has the same bits."""
+    options = replace(
+        OPTIONS, task=task, loss="epsilon_insensitive" if task == "regress" else "squared_hinge", tol=1e-6
+    )
+    source = (make_regression(3, n=60, d=4) if task == "regress" else make_problem(3, n=60, d=4)).in_memory()
+    plain = train(source, options)
+    monkeypatch.setattr(equations, "LONG_WIDTH", 1)
+    monkeypatch.setattr(steps, "LONG_WIDTH", 1)
+    checks = count()
+    monkeypatch.setattr(Training, "is_late", lambda _: next(checks) < 0)
+    assert train(source, options).model.coef.tobytes() == plain.model.coef.tobytes()
+    n_checks = next(checks)
+    assert n_checks > 10
+    for last in range(n_checks):
+        checks = count()
+        monkeypatch.setattr(Training, "is_late", lambda _, checks=checks, last=last: next(checks) >= last)
+        found = train(source, options)
+        assert found.status in ("time_limit", "converged")
+        assert found.lower_bound is not None
+        assert plain.lower_bound is not None
+        assert found.lower_bound <= plain.objective
+        assert plain.lower_bound <= found.objective
