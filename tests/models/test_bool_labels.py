@@ -61,7 +61,9 @@ DOORS: dict[str, Callable[[Path], Dataset]] = {
 
 
 @pytest.mark.parametrize("door", DOORS)
-def test_booleans_stay_booleans(tmp_path: Path, door: str, here: None) -> None:
+def test_booleans_stay_booleans(tmp_path: Path, door: str, request: pytest.FixtureRequest) -> None:
+    if door == "workers":
+        request.getfixturevalue("here")
     data = DOORS[door](tmp_path)
     assert data.classes is not None
     assert data.classes.dtype == np.bool_

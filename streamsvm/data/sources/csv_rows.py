@@ -355,8 +355,12 @@ def _look_at(text: bytes, dialect: Dialect, n_columns: int) -> list[list[str]]:
 
 def _read_rows(text: bytes, dialect: Dialect, strict: bool = True) -> Any:
     """Return a reader of the cells of each row, which raises csv.Error for a bad row."""
-    quoting = csv.QUOTE_MINIMAL if dialect.quotes else csv.QUOTE_NONE
-    return csv.reader(_decode(text), delimiter=dialect.delimiter, quoting=quoting, strict=strict)
+    return csv.reader(
+        _decode(text),
+        delimiter=dialect.delimiter,
+        quoting=csv.QUOTE_MINIMAL if dialect.quotes else csv.QUOTE_NONE,
+        strict=strict,
+    )
 
 
 def _decode(text: bytes) -> io.StringIO:

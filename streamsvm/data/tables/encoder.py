@@ -238,8 +238,8 @@ def _parse_dates(column: Any, date_format: str | None) -> npt.NDArray[np.float64
             if (time := checks.parse_date(word, date_format)) is None:
                 return None
             times.append(time)
-        days = _to_days(pyarrow.array(times, pyarrow.timestamp("us", "UTC")))
-        return np.append(days, np.nan)[coded.indices.fill_null(len(times)).to_numpy()]
+        days = np.append(_to_days(pyarrow.array(times, pyarrow.timestamp("us", "UTC"))), np.nan)
+        return np.asarray(days[coded.indices.fill_null(len(times)).to_numpy()], np.float64)
     for zone in (None, "UTC"):
         try:
             return _to_days(known.cast(pyarrow.timestamp("us", zone)))

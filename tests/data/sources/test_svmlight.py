@@ -290,7 +290,7 @@ def test_features_numbered_from_0() -> None:
     ("text", "how", "fault"),
     [
         ("1 1:1\n0 0:1\n", {"base": 1}, "2:3: index 0 in '0:1': features are numbered from 1 here; --base 0 reads"),
-        ("1 0:1 0:1\n0 1:1\n", {}, "1:7: duplicate index 0 in '0:1': the one before it is 0"),
+        ("0 0:1\n1 0:1 0:1\n", {}, "2:7: duplicate index 0 in '0:1': the one before it is 0"),
         (f"1 {MAX_INDEX}:1\n0 1:1\n", {"base": 0}, f"1:3: .* is too large; the largest is {MAX_INDEX - 1}"),
     ],
 )  # fmt: skip
@@ -307,7 +307,7 @@ def test_the_first_rows_decide_where_numbers_begin(
     X = np.random.default_rng(0).normal(size=(20, 3)).astype(np.float32)
     X[:10, 0] = 0
     path = tmp_path / "rows.libsvm"
-    dump_svmlight_file(X, np.arange(20) % 2, path)
+    dump_svmlight_file(X, np.arange(20) % 2, str(path))
     for base in (None, "auto", 0, "0"):
         caplog.clear()
         made = ingest(path, tmp_path / "rows.zarr", base=base, shuffle=None, overwrite=True)
