@@ -74,7 +74,9 @@ def settle_format(
     columns = replace(columns, **own, others=(*columns.others, *known.get("others", ())))
     if kind == "tsv":
         return "csv", replace(columns, sep=columns.sep or "\t")
-    if kind == "svmlight" and columns.base in (None, "auto"):
+    if columns.base is not None and columns.base != "auto":
+        return kind, replace(columns, base=int(columns.base))
+    if kind == "svmlight":
         compile_parser(kind)
         columns = replace(columns, base=find_base(paths[0], columns.multi_label))
         if columns.base == 0:
