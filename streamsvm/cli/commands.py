@@ -16,6 +16,7 @@ from streamsvm.cli import info, settings
 from streamsvm.cli.output import RUN_FILES, fill_text, report_missing_checkpoint, show, show_text
 from streamsvm.cli.progress import Line, RowCounter, show_readings
 from streamsvm.data.open import open_dataset
+from streamsvm.data.sources.formats import SYNTAX
 from streamsvm.data.tables.columns import Columns
 from streamsvm.models.evaluate import evaluate
 from streamsvm.models.model import load
@@ -202,7 +203,7 @@ def run_report(options: argparse.Namespace) -> int:
     """Write the page about runs."""
     from streamsvm.cli.reports.report import write_report
 
-    how = ("format", "label", "header", "sep", "decimal")
+    how = ("format", "label", *SYNTAX)
     given = [name for name in how if getattr(options, name) not in (None, "auto")]
     if given and options.eval is None:
         raise InputError(f"--{given[0]} has no effect without --eval, which names rows to read")

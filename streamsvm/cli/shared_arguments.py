@@ -15,7 +15,7 @@ from streamsvm.cli.settings import (
     read_place,
     read_workers,
 )
-from streamsvm.data.sources.formats import FORMATS, MISSING
+from streamsvm.data.sources.formats import MISSING, NAMES
 from streamsvm.problems.registry import MULTI_CLASS, PENALTIES, PROBABILITIES, PROBLEMS, name_losses, name_task
 from streamsvm.solvers.options import MAPS, describe_options
 from streamsvm.solvers.registry import AUTO, SOLVERS, SolverRecord, find_first, name_solvers
@@ -89,24 +89,35 @@ class Engine(Cluster, Memory):
 
 
 class Csv(Arguments):
-    """The format of a file, and the syntax of CSV.
+    """The format of a file, and the syntax of its text.
 
     Parameters
     ----------
     format
-        format of the file (default: by its ending)
+        format of the file (default: by its ending or its first rows)
     header
         whether the first row of CSV names the columns (default: auto, judged by its cells)
-    sep : CHARACTER
-        the character that separates the columns of CSV, such as ; or | (default: by the file's name and first row)
+    sep : CHARACTER|whitespace
+        the character that separates the columns of CSV, such as ; or |, or any blanks (default: by the file's name and
+        first rows)
+    quoting
+        whether quotes enclose cells of CSV (minimal, the default), or are part of their text
     decimal : MARK
         the decimal mark of numbers in CSV, a comma or a point (default: the point)
+    date_format : FORMAT
+        the form of dates in tables, as for strptime, such as %%d.%%m.%%Y (default: 2024-12-31)
+    base
+        the number of the first feature in svmlight text; auto: 0 if the first rows have a feature 0 (default: auto, or
+        as the model was trained)
     """
 
-    format = option(choices=FORMATS)
+    format = option(choices=NAMES)
     header = option(choices=("auto", "yes", "no"), default="auto")
     sep = option()
+    quoting = option(choices=("minimal", "none"))
     decimal = option(choices=(",", "."))
+    date_format = option()
+    base = option(choices=("auto", "0", "1"))
 
 
 class Rows(Csv):

@@ -99,7 +99,7 @@ def _start_survey(dataset: Dataset, name: str, options: IngestOptions) -> Survey
     if labels and isinstance(labels[0], str):
         survey.texts = {label: code for code, label in enumerate(labels)}
     else:
-        survey.labels = set(map(float, labels))
+        survey.labels, survey.has_numbers = set(map(float, labels)), not isinstance(labels[0], bool)
     return survey
 
 

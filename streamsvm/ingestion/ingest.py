@@ -27,7 +27,7 @@ from streamsvm.data.rows.source import LabelLists, SourceRows
 from streamsvm.data.store.dataset import Dataset
 from streamsvm.data.store.destination import Upload, open_destination
 from streamsvm.data.store.layouts import check_targets
-from streamsvm.data.store.manifest import ENCODING, LABEL_COLUMN, QID_COLUMN
+from streamsvm.data.store.manifest import ENCODING, LABEL_COLUMN, QID_COLUMN, READ_AS
 from streamsvm.data.tables.checks import parse_number, show_text
 from streamsvm.data.tables.columns import Columns
 from streamsvm.ingestion.segments import RUN_BYTES, Spill, SpilledRows
@@ -53,9 +53,10 @@ class Survey:
     """The findings of the first pass about the rows.
 
     name: the name of the rows in messages. options: the options of the dataset. n_items: the number of stored values of
-    sparse rows, or of non-zeros of dense rows. texts: a provisional code for each text label. anchor (d,): the value
-    that is subtracted from each feature before statistics are computed (see numeric.stored_types); None: nothing is
-    subtracted. The first rows determine the anchor. If later sparse rows have more features, zeros are appended to it.
+    sparse rows, or of non-zeros of dense rows. has_numbers: whether some labels are numbers other than booleans. texts:
+    a provisional code for each text label. anchor (d,): the value that is subtracted from each feature before
+    statistics are computed (see numeric.stored_types); None: nothing is subtracted. The first rows determine the
+    anchor. If later sparse rows have more features, zeros are appended to it.
     """
 
     name: str
@@ -67,6 +68,7 @@ class Survey:
     longest_row: int = 0
     fields: set[str] = field(default_factory=set)
     labels: set[float] = field(default_factory=set)
+    has_numbers: bool = False
     texts: dict[str, int] = field(default_factory=dict)
     feature_names: tuple[str, ...] | None = None
     encoding: Encoding | None = None
@@ -88,18 +90,18 @@ class Survey:
         if isinstance(rows.labels, LabelLists):
             if self.options.regression:
                 raise InputError(f"{self.name}: rows have lists of labels, but a regression needs one number per row")
-            vectors["label_sets"] = rows.labels
+            vectors["label_sets"], self.has_numbers = rows.labels, True
             self.labels.update(np.unique(rows.labels.values).tolist(), map(float, rows.labels.known or ()))
         elif rows.labels is not None and self.options.regression:
-            if rows.labels.dtype.kind != "f":
+            if rows.labels.dtype.kind not in "bf":
                 i = next((i for i, label in enumerate(rows.labels) if parse_number(label) is None), 0)
                 shown, at = show_text(rows.labels[i]), self.n_rows + i + 1
                 raise InputError(
                     f"{self.name}: the label {shown!r} of row {at:,} is text; a target must be a number: correct it, "
                     "or omit --regression"
                 )
-            check_targets(rows.labels, self.name)
-            vectors["target"] = rows.labels
+            vectors["target"] = rows.labels.astype(np.float64)
+            check_targets(vectors["target"], self.name)
         elif rows.labels is not None:
             vectors["label"] = self._number_labels(rows.labels)
         self._set_fields(set(vectors))
@@ -119,6 +121,7 @@ class Survey:
         self._grow(other.n_features)
         self.longest_row = max(self.longest_row, other.longest_row)
         self.labels |= other.labels
+        self.has_numbers = self.has_numbers or other.has_numbers
         for text in other.texts:
             self.texts.setdefault(text, len(self.texts))
         self._check_labels()
@@ -147,9 +150,10 @@ class Survey:
             raise NeedsOptionError(f"{self.name}: {expected}; use --regression (regression=True) to predict numbers")
 
     def _number_labels(self, labels: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-        if labels.dtype.kind == "f":
+        if labels.dtype.kind in "bf":
             self.labels.update(np.unique(labels).tolist())
-            return labels
+            self.has_numbers = self.has_numbers or labels.dtype.kind == "f"
+            return labels.astype(np.float64, copy=False)
         values, codes = np.unique(labels, return_inverse=True)
         numbers = [self.texts.setdefault(text, len(self.texts)) for text in values.tolist()]
         return np.asarray(numbers, np.float64)[codes]
@@ -172,12 +176,14 @@ class Survey:
         return self.statistics.scaling(self.options.scale, self.n_rows, self.anchor)
 
     def classes(self) -> npt.NDArray[Any] | None:
-        """Return the distinct labels, sorted, or None if the rows have no labels."""
+        """Return the distinct labels, sorted, or None if the rows have no labels. They are booleans if all are."""
         if not self.fields & {"label", "label_sets"}:
             return None
         if self.texts:
             return np.array(sorted(self.texts))
         values = np.array(sorted(self.labels))  # empty if all lists of labels are empty
+        if len(values) and not self.has_numbers:
+            return values.astype(np.bool_)
         is_whole = len(values) and np.all(values == np.floor(values)) and np.abs(values).max() < 2**53
         return values.astype(np.int64) if is_whole else values
 
@@ -246,6 +252,8 @@ class IngestOptions:
         The column of the labels in a table, if the user named it. It is recorded.
     qid_column : str or None
         The column of the query ids in a table. It is recorded.
+    read_as : mapping or None
+        The syntax of the files, as `ingestion.readers.describe_syntax` describes it. It is recorded.
     source_state : mapping or None
         The state of the source. It is recorded, to recognise that the dataset was made from this source.
     append : bool
@@ -269,6 +277,7 @@ class IngestOptions:
     label_column: str | None = None
     qid_column: str | None = None
     new_classes: bool = False
+    read_as: Mapping[str, Any] | None = None
     source_state: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
@@ -486,7 +495,8 @@ def describe_rows(seed: int | None, survey: Survey) -> dict[str, Any]:
     """Return the manifest entries about the rows. seed: the seed with which they were shuffled."""
     classes, options = survey.classes(), survey.options
     state = None if options.source_state is None else dict(options.source_state)
-    recorded = {LABEL_COLUMN: options.label_column, QID_COLUMN: options.qid_column, "source_state": state}
+    recorded = {LABEL_COLUMN: options.label_column, QID_COLUMN: options.qid_column, READ_AS: options.read_as}
+    recorded["source_state"] = state
     # without folders, so that the fingerprint does not depend on the working directory
     names = [each if is_remote(each) else Path(os.path.abspath(each)).name for each in survey.name.split(", ")]
     return {

@@ -29,7 +29,6 @@ from streamsvm import __version__
 from streamsvm.data.open import open_dataset
 from streamsvm.data.remote.files import find_state
 from streamsvm.data.rows.source import SourceRows
-from streamsvm.data.sources.formats import guess_format
 from streamsvm.data.sources.parsing import ROWS, compile_parser
 from streamsvm.data.store.dataset import Dataset
 from streamsvm.data.store.destination import Upload, open_destination, remove_unfinished
@@ -40,7 +39,15 @@ from streamsvm.engines.cluster.engine import map_on_workers
 from streamsvm.engines.cluster.open import open_workers
 from streamsvm.ingestion import ingest, segments, tasks
 from streamsvm.ingestion.ingest import IngestOptions, Report, Survey
-from streamsvm.ingestion.readers import encode_as, guess_bytes, join_names, list_files, open_codes
+from streamsvm.ingestion.readers import (
+    describe_syntax,
+    encode_as,
+    guess_bytes,
+    join_names,
+    list_files,
+    open_codes,
+    settle_format,
+)
 from streamsvm.ingestion.segments import RUN_BYTES, Run, Segments, list_runs
 from streamsvm.ingestion.tasks import Source, Stretch, spool_stretch, write_range
 from streamsvm.ingestion.write import DatasetWriter, MapTasks
@@ -196,8 +203,8 @@ def ingest_on_workers(
         The roles of a table's columns.
     options : IngestOptions
         Options of the dataset.
-    file_format : {"svmlight", "csv", "parquet"}, optional
-        The format of the files. By default it is determined by their names.
+    file_format : {"svmlight", "csv", "tsv", "parquet"}, optional
+        The format of the files. By default it is determined as by `ingest`.
     workers : int, optional
         The number of worker processes to start on this machine.
     scheduler : str, optional
@@ -223,13 +230,14 @@ def ingest_on_workers(
         If the cluster is lost. Finished work stays at the destination, and `resume` can use it.
     """
     ingest.check_options(options)
-    options = replace(options, label_column=columns.label, qid_column=columns.qid)
     columns = encode_as(columns, None, options.regression)
     paths, name = [str(path) for path in list_files(sources)], join_names(sources)
     columns = replace(columns, folders=find_folders(sources, paths, columns.features))
     if scheduler is not None:  # workers of a running cluster have other working directories
         paths = [path if is_remote(path) or path == "-" else str(Path(path).absolute()) for path in paths]
-    kind = _require_readable(paths, name, columns, options.append, file_format)
+    kind, columns = _require_readable(paths, name, columns, options.append, file_format)
+    options = replace(options, label_column=columns.label, qid_column=columns.qid)
+    options = replace(options, read_as=describe_syntax(columns, file_format))
     refuse_inputs(destination, paths)
     piece, encoder = first = _read_first(paths, kind, columns)
     seed = None if piece.qid is not None else options.shuffle
@@ -303,20 +311,21 @@ def _new_place(
         shutil.rmtree(scratch)
 
 
-def _require_readable(paths: list[str], name: str, columns: Columns, append: bool, file_format: str | None) -> str:
-    """Return the format of the files. Raises InputError for input that workers do not support yet."""
-    kinds = {file_format or guess_format(path) for path in paths}
+def _require_readable(
+    paths: list[str], name: str, columns: Columns, append: bool, file_format: str | None
+) -> tuple[str, Columns]:
+    """Return the format and the syntax of the files. Raises InputError for input that workers do not support yet."""
+    kind, columns = settle_format(paths, file_format, columns)
     alone = "one process can: omit --workers and --scheduler (client in Python)"
-    if kinds - set(tasks.KINDS) or len(kinds) > 1:
+    if kind not in tasks.KINDS:
         raise InputError(f"{name}: workers cannot read files other than svmlight text, CSV, TSV and Parquet; {alone}")
-    kind = kinds.pop()
     if "-" in paths:
         raise InputError(f"<stdin>: workers cannot read standard input; {alone}")
     if append:
         raise InputError(f"{name}: workers cannot append rows to a dataset; {alone}")
     if columns.multi_label:
         raise InputError(f"{name}: workers cannot read lists of labels; {alone}")
-    return kind
+    return kind, columns
 
 
 First = tuple[SourceRows, TableEncoder | None]

@@ -32,6 +32,7 @@ from streamsvm.data.sources.arrow import as_table, guess_row_bytes
 from streamsvm.data.sources.dask_collections import require_usable
 from streamsvm.data.sources.formats import name_option
 from streamsvm.data.sources.parsing import compile_parser
+from streamsvm.data.sources.svmlight import find_base
 from streamsvm.data.sources.table_stream import encode_rows, read_table
 from streamsvm.data.store.dataset import Dataset
 from streamsvm.data.tables.checks import GIVEN, TARGET, TEXT, is_text, refuse_name
@@ -46,6 +47,8 @@ from streamsvm.system.interrupts import caught
 if TYPE_CHECKING:
     from distributed import Client
 
+LOGGER = logging.getLogger("streamsvm")
+
 
 def name_columns(columns: Columns, **vectors: Any) -> tuple[Columns, dict[str, Any]]:
     """Add each vector that is the name of a column to the roles. Return the roles, and the vectors given as values."""
@@ -54,15 +57,57 @@ def name_columns(columns: Columns, **vectors: Any) -> tuple[Columns, dict[str, A
     return replace(columns, **named) if named else columns, others
 
 
-def recall_label(
-    columns: Columns, paths: Sequence[str | Path], file_format: str | None, dataset: str | Path | None
-) -> Columns:
+def settle_format(
+    paths: Sequence[str | Path], file_format: str | None, columns: Columns, known: Mapping[str, Any] | None = None
+) -> tuple[str, Columns]:
+    """Return the format of files, and roles with the syntax in which the files are read.
+
+    known: the recorded syntax of earlier rows (see `describe_syntax`), which holds where the user gives no other one.
+    If the base of svmlight text is neither given nor known, the first rows of the first file decide it. Raises
+    InputError for unknown or different formats.
+    """
+    known = known or {}
+    kinds = {file_format or formats.guess_format(path, known.get("format")) for path in paths}
+    if len(kinds) > 1:
+        found = ", ".join(sorted(kinds))
+        raise InputError(f"{join_names(paths)}: the files have different formats ({found}); choose one with --format")
+    kind = kinds.pop()
+    reads = formats.find_format(kind).reads
+    recalled = {name: known[name] for name in formats.SYNTAX if name in known and name in reads}
+    own = {name: value for name, value in recalled.items() if getattr(columns, name) == getattr(Columns, name)}
+    columns = replace(columns, **own, others=(*columns.others, *known.get("others", ())))
+    if kind == "tsv":
+        return "csv", replace(columns, sep=columns.sep or "\t")
+    if columns.base is not None and columns.base != "auto":
+        return kind, replace(columns, base=int(columns.base))
+    if kind == "svmlight":
+        compile_parser(kind)
+        columns = replace(columns, base=find_base(paths[0], columns.multi_label))
+        if columns.base == 0:
+            LOGGER.warning(f"{paths[0]}: a feature 0 occurs, so features are numbered from 0 (--base 0)")
+    return kind, columns
+
+
+def describe_syntax(columns: Columns, file_format: str | None) -> dict[str, Any] | None:
+    """Return the format and the syntax that differ from the usual ones, as they are recorded; None if none does.
+
+    "others" lists the columns that the user named and that are not features.
+    """
+    usual = {"format": None, "others": [], **{name: getattr(Columns, name) for name in formats.SYNTAX}, "base": 1}
+    others = {*columns.drop, *filter(None, (columns.sample_weight, columns.groups, columns.index))}
+    used = {
+        "format": file_format,
+        "others": sorted(others),
+        **{name: getattr(columns, name) for name in formats.SYNTAX},
+    }
+    return {name: value for name, value in used.items() if value not in (usual[name], None)} or None
+
+
+def recall_label(columns: Columns, kind: str, dataset: str | Path | None) -> Columns:
     """Return the roles. If they do not name the label column, it is taken from the record of an existing dataset."""
     known = None if dataset is None or columns.label is not None else open_dataset(dataset).label_column
-    if known is None:
-        return columns
-    tables = all("label" in formats.find_format(file_format or formats.guess_format(path)).reads for path in paths)
-    return replace(columns, label=known) if tables else columns
+    has_labels = known is not None and "label" in formats.find_format(kind).reads
+    return replace(columns, label=known) if has_labels else columns
 
 
 def choose_label_kind(classes: npt.NDArray[Any] | None, has_targets: bool) -> str | None:
@@ -201,7 +246,6 @@ def join_names(sources: Sequence[str | Path]) -> str:
     return f"{', '.join(names)}{more}"
 
 
-LOGGER = logging.getLogger("streamsvm")
 HUGGING_FACE_ROWS = 10_000  # the number of rows of a Hugging Face data set that are read at a time
 
 
@@ -217,7 +261,10 @@ def ingest(
     label: str | None = None,
     header: str = "auto",
     sep: str | None = None,
+    quoting: str | None = None,
     decimal: str | None = None,
+    date_format: str | None = None,
+    base: int | str | None = None,
     drop: str | Sequence[str] = (),
     index: str | None = None,
     missing: str | None = None,
@@ -258,17 +305,23 @@ def ingest(
         The query of each row, as whole numbers or texts.
     groups : array of shape (n_rows,), or str, optional
         The group of each row, as texts, times or whole numbers. Cross-validation holds out each group whole.
-    file_format : {"svmlight", "csv", "parquet", "arrow", "orc", "jsonl", "h5ad", "npy", "safetensors"}, optional
-        Format of the files. By default it is determined by their names.
+    file_format : {"svmlight", "csv", "tsv", "parquet", "arrow", "orc", "jsonl", "h5ad", "npy", "safetensors"}, optional
+        Format of the files. By default it is determined by their names or, for unknown endings, by their first rows.
     label : str, optional
         The column of a CSV or Parquet file that holds the labels. By default it is the column named label, target,
         class or y. The column of a pandas or Dask frame, if the labels are not given as `y`.
     header : {"auto", "yes", "no"}
         Whether the first row of a CSV file names the columns; "auto" decides by its cells.
     sep : str, optional
-        The character that separates the columns of CSV. By default it is detected.
+        The character that separates the columns of CSV, or "whitespace" for any blanks. By default it is detected.
+    quoting : {"minimal", "none"}, optional
+        Whether quotes enclose cells of CSV (the default), or are part of the text (`csv.QUOTE_NONE`).
     decimal : {",", "."}, optional
         The decimal mark of numbers in CSV; by default the point.
+    date_format : str, optional
+        The form of dates in tables, as a pattern of strptime such as "%d.%m.%Y". By default that of ISO 8601.
+    base : {0, 1, "auto"}, optional
+        The number of the first feature in svmlight text. By default, 0 if the first rows have a feature 0, otherwise 1.
     drop : str or list of str
         Columns of a table that are left out, by name, or by number counted from 1.
     index : str, optional
@@ -312,8 +365,10 @@ def ingest(
     """
     chosen = options or IngestOptions(**others)
     lists = _list_names(drop=drop, one_hot=one_hot, text=text, date=date, number=number)
-    given: dict[str, Any] = {"label": label, "header": header, "sep": sep, "decimal": decimal, "index": index}
-    columns = columns or Columns(**given, missing=missing, hash_bits=hash_bits, multi_label=multi_label, **lists)
+    syntax: dict[str, Any] = {"header": header, "sep": sep, "quoting": quoting, "decimal": decimal}
+    syntax |= {"date_format": date_format, "base": base}
+    given: dict[str, Any] = {"label": label, "index": index, "missing": missing, "hash_bits": hash_bits}
+    columns = columns or Columns(**syntax, **given, multi_label=multi_label, **lists)
     before = destination if chosen.append and not is_remote(destination) and Path(destination).exists() else like
     columns, vectors = name_columns(columns, sample_weight=sample_weight, qid=qid, groups=groups)
     vectors, named = {"label": y, **vectors}, [source] if _is_path(source) else source
@@ -322,6 +377,8 @@ def ingest(
         if client is not None:
             return _ingest_by(client, named, destination, columns, chosen, like, file_format, report)
         columns, pieces, name, n_bytes = _open_paths(named, destination, file_format, columns, before, chosen)
+        known = None if before is None else open_dataset(before).read_as
+        chosen = replace(chosen, read_as=describe_syntax(columns, file_format or (known or {}).get("format")))
     else:
         pieces = _open_rows(source, vectors, columns, before, chosen.regression)
         name, n_bytes = "X", _array_bytes(source)
@@ -377,9 +434,11 @@ def _open_paths(
     """Open files. Return the roles of their columns, their rows, their name in messages, and their approximate size."""
     paths = list_files(named)
     refuse_inputs(destination, paths)
-    columns = encode_as(recall_label(columns, paths, file_format, before), before, options.regression)
+    known = None if before is None else {"base": 1, **(open_dataset(before).read_as or {})}
+    kind, columns = settle_format(paths, file_format, columns, known)
+    columns = encode_as(recall_label(columns, kind, before), before, options.regression)
     scratch = None if is_remote(destination) else Path(destination).parent
-    return columns, open_files(paths, file_format, columns, scratch, named), join_names(named), guess_bytes(paths)
+    return columns, open_files(paths, kind, columns, scratch, named), join_names(named), guess_bytes(paths)
 
 
 def _refuse_values(vectors: Mapping[str, Any]) -> None:
@@ -439,21 +498,20 @@ def open_files(
     columns: Columns,
     scratch: Path | None = None,
     named: Sequence[str | Path] | None = None,
+    known: Mapping[str, Any] | None = None,
 ) -> Iterator[SourceRows]:
     """Return the rows of files of one format. Raises InputError for unknown or different formats.
 
     scratch: the folder of a scratch file, which is needed if the encoding of a table depends on all rows. named: the
-    files, folders and patterns as the user gave them, if `paths` is already the list of their files.
+    files, folders and patterns as the user gave them, if `paths` is already the list of their files. known: see
+    `settle_format`.
     """
     if named is None:
         named, paths = paths, list_files(paths)
-    kinds = {file_format or formats.guess_format(path) for path in paths}
-    if len(kinds) > 1:
-        found = ", ".join(sorted(kinds))
-        raise InputError(f"{join_names(paths)}: the files have different formats ({found}); choose one with --format")
+    kind, columns = settle_format(paths, file_format, columns, known)
     if columns.folders is None:
         columns = replace(columns, folders=find_folders(named, paths, columns.features))
-    pieces, encoder = open_codes(paths, kinds.pop(), columns)
+    pieces, encoder = open_codes(paths, kind, columns)
     if encoder is None:
         return pieces
     return encode_rows(pieces, encoder, scratch, paths)

@@ -146,18 +146,18 @@ def _has_rows(content: np.ndarray) -> bool:
 
 
 def read_stretch(
-    stretch: Stretch, kind: str, first: SourceRows, encoder: TableEncoder | None = None
+    stretch: Stretch, kind: str, first: SourceRows, encoder: TableEncoder | None = None, base: int = 1
 ) -> Iterator[SourceRows]:
     """Yield the rows of a stretch. With an encoder, X holds the codes that the encoder returns, instead of features.
 
-    first: the first row of the first file; all rows must have the same fields. Raises InputError with file, line or
-    row, column and reason.
+    first: the first row of the first file; all rows must have the same fields. base: the number of the first feature in
+    svmlight text. Raises InputError with file, line or row, column and reason.
     """
     if stretch.failure:
         raise InputError(stretch.failure)
     if kind == "svmlight":
         rule = svmlight.QID_ABSENT if first.qid is None else svmlight.QID_PRESENT
-        yield from svmlight.parse_blocks(_read_blocks(stretch), 1, False, rule)
+        yield from svmlight.parse_blocks(_read_blocks(stretch), 1, False, rule, base)
         return
     assert stretch.layout is not None
     numbers = has_number_labels(first)
@@ -201,7 +201,7 @@ def require_same_columns(plans: Sequence[list[Stretch]], columns: Columns) -> No
         if layout is None:
             continue
         try:
-            lay_out(layout.own_names, plan[0].path, columns, names, layout.delimiter)
+            lay_out(layout.own_names, plan[0].path, columns, names, layout.dialect)
         except InputError as error:
             plan[:] = [Stretch(plan[0].path, (0,), 0, 0, True, layout, str(error))]
         names = names or layout.names
@@ -377,7 +377,8 @@ def spool_stretch(source: Source, stretch: Stretch, number: int, n_before: int) 
 def _read(source: Source, stretch: Stretch, number: int) -> Iterator[SourceRows]:
     """Yield the rows of a stretch with their features, but without feature names, which the driver has."""
     if source.encoder is None:
-        yield from read_stretch(stretch, source.kind, source.first)
+        base = (source.options.read_as or {}).get("base", 1)
+        yield from read_stretch(stretch, source.kind, source.first, base=base)
     elif source.is_coded:
         yield from read_coded(source.scratch, number, read_encoding(read_record(source.scratch, ENCODING, ())))
     else:

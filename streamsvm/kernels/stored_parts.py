@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from streamsvm.kernels.kernel import Kernel
 from streamsvm.kernels.names import KERNELS
+from streamsvm.numeric.encoding import is_syntax
 from streamsvm.numeric.rows import F64, I64, CsrRows, Matrix, make_canonical_rows
 from streamsvm.numeric.stored_types import KINDS, Scaling
 
@@ -183,6 +184,7 @@ def read_info(parts: Mapping[str, Any]) -> dict[str, Any]:
     require(isinstance(found, dict), "info is not an object")
     for name in {"solver", "task", "version", "status", "label_column", "qid_column"} & set(found):
         require(isinstance(found[name], str), f"info: {name} is {str(found[name])[:40]}; a string is expected")
+    require("read_as" not in found or is_syntax(found["read_as"]), "info: read_as is not the syntax of files")
     for name in {"C", "tol", "objective", "lower_bound", "rounding_bound"} & set(found):
         if found[name] is not None:
             read_number(found, name)

@@ -16,7 +16,7 @@ import numpy as np
 from streamsvm.data.open import open_dataset
 from streamsvm.data.rows.source import TILE_BYTES, LabelLists, RowSource, SourceRows
 from streamsvm.data.rows.views import RowTransform, View
-from streamsvm.data.sources.formats import find_format, guess_format, has_known_ending
+from streamsvm.data.sources.formats import SYNTAX, find_format, guess_format, has_known_ending
 from streamsvm.data.tables.columns import Columns
 from streamsvm.ingestion.readers import (
     choose_label_kind,
@@ -38,7 +38,7 @@ from streamsvm.system.machine import default_threads
 
 Data = str | Path | RowSource  # the path or URL of rows, or a dataset
 AS_IT_IS = Columns(read_label=False)
-OF_FILES = ("qid", "header", "sep", "index", "decimal")  # columns and syntax of files, without effect on a dataset
+OF_FILES = ("qid", "index", *SYNTAX)  # columns and syntax of files, without effect on a dataset
 UNKNOWN_FEATURES = ("error", "ignore")  # the ways to treat features with numbers beyond those of the model
 LOGGER = logging.getLogger("streamsvm")
 TEXT_OF_LISTS = "svmlight"  # in this format, labels are read as lists if the model was trained on sets of labels
@@ -139,7 +139,7 @@ def recall_column(model: Model, role: str, data: Data, file_format: str | None) 
     if known is None or not isinstance(data, str | Path):
         return None
     if is_file_of_rows(data, file_format):
-        return known if role in find_format(_find_kind(data, file_format)).reads else None
+        return known if role in find_format(_find_kind(model, data, file_format)).reads else None
     return known if role == "label" and "arrays" not in open_dataset(data).meta else None  # AnnData has label columns
 
 
@@ -202,7 +202,8 @@ def _score_file(
         truth = None if labels is None else model.problem.code_labels(labels, model.classes)
         return Scored(scores, truth, rows.qid, rows.row_names)
 
-    pieces = _check_pieces(model, path, need_labels, ignores, open_files([path], file_format, columns))
+    opened = open_files([path], file_format, columns, known=recall_syntax(model))
+    pieces = _check_pieces(model, path, need_labels, ignores, opened)
     yield from score_ahead(pieces, score_piece, default_threads())
 
 
@@ -218,13 +219,21 @@ def _choose_columns(
         encoding=encoding,
         label_kind=choose_label_kind(model.classes, not model.problem.has_classes),
         index=encoding.index if encoding is not None and given.index is None else given.index,
-        multi_label=model.problem.has_label_sets and _find_kind(path, file_format) == TEXT_OF_LISTS,
+        multi_label=model.problem.has_label_sets and _find_kind(model, path, file_format) == TEXT_OF_LISTS,
     )
 
 
-def _find_kind(data: str | Path, file_format: str | None) -> str:
+def _find_kind(model: Model, data: str | Path, file_format: str | None) -> str:
     """Return the format of a file, or of the first file of a pattern or a folder. For a URL, its ending decides."""
-    return file_format or guess_format(data if is_remote(data) else list_files([data])[0])
+    known = recall_syntax(model).get("format")
+    return file_format or guess_format(data if is_remote(data) else list_files([data])[0], known)
+
+
+def recall_syntax(model: Model) -> dict[str, Any]:
+    """Return the syntax of the files of the training rows (see ingestion.readers.describe_syntax)."""
+    known = model.info.get("read_as", {})
+    named = (model.info[name] for name in ("label_column", "qid_column") if name in model.info)
+    return {"base": 1, **known, "others": [*known.get("others", ()), *named]}
 
 
 def _check_pieces(
@@ -260,7 +269,9 @@ def score_frame(model: Model, frame: Any) -> Iterator[Scored]:
     """Yield the scores of the rows of a frame, encoded as the training rows were."""
     encoding = model.encoding
     assert encoding is not None
-    columns = Columns(features=encoding.column_names, require_label=False, encoding=encoding)
+    known = recall_syntax(model)
+    own: dict[str, Any] = {"date_format": known.get("date_format"), "others": tuple(known["others"])}
+    columns = Columns(features=encoding.column_names, require_label=False, encoding=encoding, **own)
     for rows in open_frame(frame, {}, columns):
         X = as_matrix(rows.X)
         compile_scores(model, isinstance(X, CsrRows))

@@ -189,6 +189,14 @@ def _read_column(about: Any) -> Column:
     return Column(name, kind, float(fill), indicator, tuple(found))
 
 
+def is_syntax(about: Any) -> bool:
+    """Return whether a part of a record may be the syntax of files (ingestion.readers.describe_syntax)."""
+    if not isinstance(about, dict) or not isinstance(others := about.get("others", []), list):
+        return False
+    texts = [*others, *(value for name, value in about.items() if name not in ("others", "base"))]
+    return bool(about.get("base", 0) == 0) and all(isinstance(text, str) for text in texts)
+
+
 def _need(condition: bool, what: str) -> None:
     if not condition:
         raise ValueError(f"the encoding of the table has invalid {what}")

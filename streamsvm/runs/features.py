@@ -21,7 +21,7 @@ from streamsvm.data.open import open_dataset
 from streamsvm.data.rows.source import RowSource, plan_groups
 from streamsvm.data.store.dataset import Dataset
 from streamsvm.data.store.destination import check_destination, new_folder
-from streamsvm.data.store.manifest import ENCODING, FEATURES, LABEL_COLUMN, QID_COLUMN
+from streamsvm.data.store.manifest import ENCODING, FEATURES, LABEL_COLUMN, QID_COLUMN, READ_AS
 from streamsvm.data.store.shared_files import SPILL_FOLDER, SharedFolder
 from streamsvm.engines.engine import Engine
 from streamsvm.engines.open import Client
@@ -80,6 +80,7 @@ def write_mapped(
     described, arrays = Features(found, source.scaling, source.feature_names).pack()
     encoding = source.encoding and source.encoding.as_json()
     columns = {ENCODING: encoding, LABEL_COLUMN: source.label_column, QID_COLUMN: source.qid_column}
+    columns[READ_AS] = source.read_as
     classes, counts = (None if each is None else each.tolist() for each in (source.classes, source.class_counts))
     meta = {
         **{name: value for name, value in columns.items() if value is not None},

@@ -347,7 +347,7 @@ class Training:
             info["problem"] = {**known, "n_rows": self.source.n_rows}
         if self.source.encoding is not None:
             info["encoding"] = self.source.encoding.as_json()
-        for name in ("label_column", "qid_column"):
+        for name in ("label_column", "qid_column", "read_as"):
             if (column := getattr(self.source, name)) is not None:
                 info[name] = column
         model = self._make_model(self.state)

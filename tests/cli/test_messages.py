@@ -76,12 +76,12 @@ def test_a_dataset_is_no_source(run: Run, data: Path, text: Path, tmp_path: Path
     ran = run("ingest", data, tmp_path / "x.zarr")
     told = f"streamsvm ingest: {data}: is already a dataset; use it directly, for example with `streamsvm train`, or "
     assert (ran.code, ran.err.startswith(told)) == (2, True)
-    ran = run("ingest", text.parent, tmp_path / "x.zarr")
-    assert (
-        ran.code,
-        f"{text.parent}: contains no files with known endings; name its files" in ran.err,
-    ) == (2, True)
-    assert list(tmp_path.iterdir()) == []
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (folder / "rows.txt").write_bytes(text.read_bytes())
+    ran = run("ingest", folder, tmp_path / "x.zarr")
+    assert (ran.code, f"{folder}: contains no files with known endings; name its files" in ran.err) == (2, True)
+    assert list(tmp_path.iterdir()) == [folder]
 
 
 def test_settings_are_told_by_their_options(run: Run, data: Path, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ NAMED = re.compile(
 MEMORY = re.compile(r"'[\d.]+[kMG]?B'")  # sizes that depend on the memory of the process
 
 INGEST_FILES = [
-    "word.svm", "order.svm", "twice.svm", "zero.svm", "huge.svm", "nan.svm", "nolabel.svm",
+    "word.svm", "order.svm", "twice.svm", "huge.svm", "nan.svm", "nolabel.svm",
     "bigindex.svm", "empty.svm", "comment.svm", "qid.svm", "qidgone.svm", "label53.svm", "word.csv", "short.csv",
     "long.csv", "gap.csv", "nolabel.csv", "na.csv", "samename.csv", "quote.csv", "header.csv", "empty.csv",
     "text.csv", "target.csv", "day.csv", "comma.csv", "latin.csv", "bad.jsonl", "odd.jsonl", "plain.txt",
@@ -39,6 +39,11 @@ ingest rows.csv out.zarr --groups z
 ingest weight.csv out.zarr --label y --sample-weight w
 ingest rows.csv out.zarr --label y --sample-weight a
 ingest rows.csv out.zarr --index z
+ingest zero.svm out.zarr --base 1
+ingest zero.svm out.zarr --base 2
+ingest rows.csv out.zarr --base 0
+ingest rows.csv out.zarr --date-format day
+ingest rows.csv out.zarr --quoting all
 ingest rows.csv out.zarr --sep ab
 ingest rows.csv out.zarr --decimal x
 ingest rows.csv out.zarr --header maybe

@@ -91,6 +91,10 @@ class RowSource(Protocol):
         """The table column that held the query ids, or None if the rows have no query ids."""
 
     @property
+    def read_as(self) -> dict[str, Any] | None:
+        """The syntax of the files that held the rows, where it is not the usual one; None if it is."""
+
+    @property
     def encoding(self) -> Encoding | None:
         """The encoding of table columns as features, before any feature map; None if all columns were numbers."""
 
@@ -271,7 +275,7 @@ def list_columns(has: Any, n_labels: int) -> LabelLists:
     return LabelLists(columns[order].astype(np.float64), indptr, range(n_labels))
 
 
-Labels = npt.NDArray[np.float64] | npt.NDArray[np.str_] | LabelLists
+Labels = npt.NDArray[np.bool_] | npt.NDArray[np.float64] | npt.NDArray[np.str_] | LabelLists
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from streamsvm.data.rows.source import SourceRows
 from streamsvm.data.sources import csv_rows
-from streamsvm.data.sources.parsing import MOST_CELL_BYTES, count_line_ends, parse_table
+from streamsvm.data.sources.parsing import MOST_CELL_BYTES, count_line_ends, mark_columns, parse_table
 from streamsvm.data.sources.table_stream import Features, TableStream
 from streamsvm.data.sources.text import READING_ERRORS, explain_reading, open_text, read_bytes
 from streamsvm.data.tables import checks
@@ -47,6 +47,8 @@ class Block:
     """Whole rows of a table, followed by an extra newline. line: the line of the file where they begin, from 1."""
 
     def __init__(self, layout: TableLayout, text: bytearray, line: int) -> None:
+        if layout.dialect.is_spaced:
+            mark_columns(text, layout.dialect.quotes)
         self.layout, self.text, self.line, self.n_lines = layout, text, line, count_line_ends(text)
         self.size = 0 if text.isspace() else len(text)
         # For each column that is not a feature, by role: its distinct cells, and for each row the index of its cell.
@@ -107,9 +109,9 @@ class Block:
 
     def _make_halves(self) -> Iterator[SourceRows]:
         """Yield, in two parts of about equal size, the rows of a block whose labels are text."""
-        text, delimiter = self.text[:-1], self.layout.delimiter
-        end = csv_rows.find_last_end(text[: len(text) // 2], delimiter, False)[0]
-        end = end or csv_rows.find_first_end(text, 0, delimiter)
+        text, dialect = self.text[:-1], self.layout.dialect
+        end = csv_rows.find_last_end(text[: len(text) // 2], dialect, False)[0]
+        end = end or csv_rows.find_first_end(text, 0, dialect)
         first, rest = _cut(self.layout, text, end, self.line)
         for half in (first, _cut(self.layout, rest, len(rest), self.line + first.n_lines)[0]):
             X = half.read_numbers()
@@ -144,11 +146,12 @@ class Block:
 
         Return None if the block has no rows or is irregular in any way.
         """
-        layout = self.layout
+        layout, dialect = self.layout, self.layout.dialect
         if not set(features).isdisjoint(words):  # compiled code reads a column either as numbers or as text
             numbers, texts = self._parse(features, ()), self._parse((), words)
             return None if numbers is None or texts is None else (numbers[0], texts[1])
-        parsed = parse_table(self.text, self.n_lines, layout.delimiter, features, words, len(layout.own_names))
+        size = self.n_lines, dialect.delimiter
+        parsed = parse_table(self.text, *size, features, words, len(layout.own_names), dialect.quotes)
         if parsed is None:
             return None
         X, found = parsed
@@ -247,8 +250,8 @@ def open_csv(
             raise InputError(f"{show_name(path)}: {explain_reading(error)}") from error
         if not head.strip():
             raise InputError(f"{show_name(path)}: no rows")
-        names, delimiter, start, line = csv_rows.read_header(head, ended, path, columns, before)
-        layout, rows = lay_out(names, path, columns, before, delimiter), head[start:]
+        names, dialect, start, line = csv_rows.read_header(head, ended, path, columns, before)
+        layout, rows = lay_out(names, path, columns, before, dialect), head[start:]
         sizes = {False: block_bytes or BLOCK_BYTES, True: block_bytes or CODED_BLOCK_BYTES}
         yield TableStream(
             layout,
@@ -264,7 +267,7 @@ def open_csv(
 def _has_dates(rows: bytes, layout: TableLayout, line: int) -> bool:
     """Return whether a feature is a date in the first rows of a file; an incomplete last row is ignored."""
     if _DATE.search(rows):
-        end = csv_rows.find_last_end(rows, layout.delimiter, False)[0]
+        end = csv_rows.find_last_end(rows, layout.dialect, False)[0]
         with suppress(InputError):  # the error is raised when the table is read
             block = _cut(layout, bytearray(rows), end or len(rows), line)[0]
             return "date" in map(find_kind, block.read_columns())
@@ -283,7 +286,7 @@ def _cut_text(head: bytes, file: io.BufferedIOBase, layout: TableLayout, line: i
         for part in chain((head[at : at + block_bytes] for at in starts), following):
             text += part
             del part
-            end, opened = csv_rows.find_last_end(text, layout.delimiter, False)
+            end, opened = csv_rows.find_last_end(text, layout.dialect, False)
             if end:
                 block, text = _cut(layout, text, end, line)
                 line += block.n_lines
@@ -295,7 +298,7 @@ def _cut_text(head: bytes, file: io.BufferedIOBase, layout: TableLayout, line: i
                 raise InputError(f"{layout.where}:{line}:1: line of more than {MAX_LINE_BYTES:,} bytes")
     except READING_ERRORS as error:
         raise InputError(f"{layout.where}: {explain_reading(error)}") from error
-    if csv_rows.find_last_end(text, layout.delimiter, True)[1] is not None:
+    if csv_rows.find_last_end(text, layout.dialect, True)[1] is not None:
         raise InputError(f"{layout.where}:{line}:1: {csv_rows.OPEN_CELL}")
     if text:
         yield _cut(layout, text, len(text), line)[0]

@@ -28,11 +28,11 @@ from typing import Any
 import numpy as np
 
 from streamsvm.data.sources.formats import explain_beginning
-from streamsvm.data.sources.parsing import find_row_end
+from streamsvm.data.sources.parsing import NO_QUOTE, QUOTE, find_row_end, mark_columns
 from streamsvm.data.sources.text import OPENERS, find_mark, read_bytes
 from streamsvm.data.tables import checks
 from streamsvm.data.tables.checks import Vector
-from streamsvm.data.tables.columns import LABEL_NAMES, Columns, TableLayout, show_name
+from streamsvm.data.tables.columns import LABEL_NAMES, Columns, Dialect, TableLayout, show_name
 from streamsvm.system.errors import InputError, NeedsOptionError, say_count
 
 
@@ -41,32 +41,37 @@ def count_lines(text: bytes) -> int:
     return text.count(b"\n") + text.count(b"\r") - text.count(b"\r\n")
 
 
-def find_last_end(text: bytes | bytearray, delimiter: str, ended: bool) -> tuple[int, int | None]:
+def find_last_end(text: bytes | bytearray, dialect: Dialect, ended: bool) -> tuple[int, int | None]:
     """Return the end of the last whole row, and the start of a quoted value that does not end in the text, or None.
 
     ended: whether the file ends with this text. If not, a CR at the end may be the first half of CR LF.
     """
-    if b'"' not in text:
+    if b'"' not in text or not dialect.quotes:
         return max(text.rfind(b"\n"), text.rfind(b"\r", 0, len(text) - (not ended))) + 1, None
-    end, opened = _find_end(text, 0, delimiter, ended, False)
+    end, opened = _find_end(text, 0, dialect, ended, False)
     return end, None if opened < 0 else opened
 
 
-def find_first_end(text: bytes | bytearray, start: int, delimiter: str) -> int:
+def find_first_end(text: bytes | bytearray, start: int, dialect: Dialect) -> int:
     """Return the end of the row that begins at `start`: after its line end, or at the end of the text."""
-    end, _ = _find_end(text, start, delimiter, True, True)
+    end, _ = _find_end(text, start, dialect, True, True)
     return start + end if end else len(text)
 
 
-def _find_end(text: bytes | bytearray, start: int, delimiter: str, ended: bool, is_first: bool) -> tuple[int, int]:
+def _find_end(text: bytes | bytearray, start: int, dialect: Dialect, ended: bool, is_first: bool) -> tuple[int, int]:
     codes = np.frombuffer(text, np.uint8)
-    end, opened = find_row_end(codes.ctypes.data + start, len(codes) - start, ord(delimiter), ended, is_first)
+    delimiter, quote = ord(dialect.delimiter), QUOTE if dialect.quotes else NO_QUOTE
+    end, opened = find_row_end(codes.ctypes.data + start, len(codes) - start, delimiter, quote, ended, is_first)
     return end, opened
 
 
-OPEN_CELL = "a quoted value does not end: is a quote missing?"
-MORE_TEXT = "text follows a closing quote: remove the quotes, or quote the whole value and double the quotes within it"
-LONG_CELL = "a value of more than 131,072 characters, which is the limit of Python's csv module: is a quote missing?"
+NO_QUOTES = "--quoting none reads quotes as text (quoting='none' in Python)"
+OPEN_CELL = f"a quoted value does not end: is a quote missing? {NO_QUOTES}"
+MORE_TEXT = f"text follows a closing quote: quote the whole value and double the quotes within it; {NO_QUOTES}"
+LONG_CELL = (
+    "a value of more than 131,072 characters, which is the limit of Python's csv module: is a quote missing? "
+    f"{NO_QUOTES}"
+)
 
 
 def read_rows(text: bytes, line: int, layout: TableLayout) -> Iterator[tuple[int, list[str]]]:
@@ -76,7 +81,7 @@ def read_rows(text: bytes, line: int, layout: TableLayout) -> Iterator[tuple[int
     """
     at, n_columns, wanted = line, len(layout.own_names), sorted(layout.own_wanted)
     try:
-        reader = _read_rows(text, layout.delimiter)
+        reader = _read_rows(text, layout.dialect)
         for row in reader:
             if len(row) > 1 or (row and row[0].strip()):
                 if len(row) != n_columns:
@@ -89,7 +94,7 @@ def read_rows(text: bytes, line: int, layout: TableLayout) -> Iterator[tuple[int
             at = line + reader.line_num
     except csv.Error as error:
         row_on = "".join(islice(_decode(text), at - line, None))
-        raise refuse_row(error, f"{layout.where}:{at}", row_on, layout.delimiter) from error
+        raise refuse_row(error, f"{layout.where}:{at}", row_on, layout.dialect) from error
 
 
 def find_foreign(row: Sequence[str], columns: Iterable[int]) -> int | None:
@@ -98,15 +103,15 @@ def find_foreign(row: Sequence[str], columns: Iterable[int]) -> int | None:
     return next((j for j in odd if row[j].encode(errors="ignore").decode() != row[j]), None)
 
 
-def refuse_row(error: csv.Error, place: str, text: str, delimiter: str) -> InputError:
+def refuse_row(error: csv.Error, place: str, text: str, dialect: Dialect) -> InputError:
     """Return the error for a row that the csv module rejects. text: the text from the beginning of this row on."""
-    said, mark, quoted = str(error), re.escape(delimiter), r'"(?:[^"]|"")*+"'
+    said, mark, quoted = str(error), re.escape(dialect.delimiter), r'"(?:[^"]|"")*+"'
     if said.startswith("field larger"):
         return InputError(f"{place}:1: {LONG_CELL}")
     before = re.match(rf'((?:(?:{quoted}|[^"{mark}\r\n][^{mark}\r\n]*+)?{mark})*+){quoted}[^{mark}\r\n]', text)
     if before is None:
         return InputError(f"{place}:1: {OPEN_CELL if said == 'unexpected end of data' else said}")
-    column = len(next(csv.reader(io.StringIO(before[1] + ".", newline=""), delimiter=delimiter)))
+    column = len(next(_read_rows(f"{before[1]}.".encode(errors="surrogateescape"), dialect, strict=False)))
     return InputError(f"{place}:{column}: {MORE_TEXT}")
 
 
@@ -120,6 +125,8 @@ def read_tokens(role: str, tokens: list[str], numbers: bool | None, decimal: str
     words = [token.strip() for token in tokens]
     if role in ("qid", "groups"):  # CSV has no types: 007 is the number 7, as in pandas and pyarrow
         return np.array([int(word) if checks.WHOLE_NUMBER.fullmatch(word) else word for word in words], dtype=object)
+    if role == "label" and numbers is not False and all(word.lower() in checks.BOOLEANS for word in words):
+        return np.array([word.lower() == "true" for word in words])
     values = [checks.parse_number(word, decimal) for word in words]
     if None not in values and (role != "label" or numbers is not False):
         wholes = [role == "label" and checks.WHOLE_NUMBER.fullmatch(word) for word in words]
@@ -155,6 +162,7 @@ LOOKED_AT_ROWS = 1000
 COUNTED_COLUMNS = 6
 RARE_CHANCE = 0.05
 DELIMITERS = ",\t;|"
+WHITESPACE = "whitespace"  # the value of `sep` for columns that any blanks separate
 NO_DELIMITERS = "\"'\r\n.+-_\0"  # characters with a meaning within values
 
 
@@ -173,22 +181,45 @@ def read_head(file: io.BufferedIOBase, most_bytes: int) -> tuple[bytes, int, boo
         wanted *= 2
 
 
-def choose_delimiter(head: bytes, path: str, sep: str | None = None) -> str:
-    """Return the delimiter: `sep` if given, otherwise the usual delimiter of .csv or .tsv files, otherwise a guess.
+def choose_dialect(head: bytes, ended: bool, path: str, sep: str | None = None, quotes: bool = True) -> Dialect:
+    """Return the dialect; its delimiter is `sep` if given, otherwise a guess.
 
-    The guess is the delimiter that gives the first row the most columns. It also replaces a usual delimiter that gives
-    only one column. Raises InputError for an invalid `sep`.
+    A delimiter is the likelier if it gives all first rows the same number of columns, if it is usual for .csv or .tsv
+    files, and then if it gives the first row more columns. If none gives more than one column, or if tabs give a first
+    cell of several numbers, any blanks are the delimiter, provided that they give all first rows the same number.
+    ended: whether the head is the whole file. Raises InputError for an invalid `sep`.
     """
+    if sep == WHITESPACE:
+        return Dialect("\t", quotes, is_spaced=True)
     if sep is not None:
         mark = {"\\t": "\t", "tab": "\t"}.get(sep, sep)
         if len(mark) != 1 or not mark.isascii() or mark.isalnum() or mark in NO_DELIMITERS:
-            raise InputError(f"sep {sep!r}: give the one character that separates the columns, such as ; or | or \\t")
-        return mark
+            fault = "give the one character that separates the columns, such as ; or | or \\t, or the word"
+            raise InputError(f"sep {sep!r}: {fault} {WHITESPACE}")
+        return Dialect(mark, quotes)
     stem = Path(path).stem if Path(path).suffix.lower() in OPENERS else path
     usual = {".csv": ",", ".tsv": "\t"}.get(Path(stem).suffix.lower(), "")
-    start = skip_comments(head)[0]
-    counts = {mark: _count_cells(head[start : find_first_end(head, start, mark)], mark) for mark in DELIMITERS}
-    return usual if counts.get(usual, 0) > 1 else max(dict.fromkeys(usual + DELIMITERS), key=lambda mark: counts[mark])
+    rows, each = head[skip_comments(head)[0] :], {mark: Dialect(mark, quotes) for mark in usual + DELIMITERS}
+    found = {mark: _count_columns(rows, ended, dialect) for mark, dialect in each.items()}
+    best = max(each, key=lambda mark: (found[mark][0], mark == usual and found[mark][1] > 1, found[mark][1]))
+    words = rows[: find_first_end(rows, 0, each[best])].decode(errors="replace").split(best)[0].split()
+    has_many = best == "\t" != usual and len(words) > 1 and all(checks.parse_number(word) is not None for word in words)
+    marked = bytes(mark_columns(bytearray(rows), quotes)) if found[best][1] < 2 or has_many else b""
+    is_spaced = _count_columns(marked, ended, each["\t"])[0]
+    return Dialect("\t", quotes, is_spaced=True) if is_spaced else each[best]
+
+
+def _count_columns(text: bytes, ended: bool, dialect: Dialect) -> tuple[bool, int]:
+    """Return whether the first rows have the same number of cells, at least two, and the number in the first row.
+
+    ended: whether the text is not cut within the last row.
+    """
+    counts = list[int]()
+    with suppress(csv.Error):  # a cell is too long
+        rows = islice(_read_rows(text, dialect, strict=False), LOOKED_AT_ROWS)
+        counts.extend(len(row) for row in rows if len(row) > 1 or (row and row[0].strip()))
+    counts = counts if ended or len(counts) == 1 else counts[:-1]
+    return len(set(counts)) == 1 and counts[0] > 1, counts[0] if counts else 0
 
 
 def skip_comments(head: bytes) -> tuple[int, list[int]]:
@@ -206,44 +237,45 @@ def skip_comments(head: bytes) -> tuple[int, list[int]]:
     return (above[0] if above else start), []
 
 
-def _find_first_row(head: bytes, delimiter: str) -> int:
+def _find_first_row(head: bytes, dialect: Dialect) -> int:
     """Return the start of the first line that is no comment, or of a comment above it with the same number of cells."""
     start, above = skip_comments(head)
-    counts = {at: _count_cells(head[at : find_first_end(head, at, delimiter)], delimiter) for at in (*above, start)}
+    counts = {at: _count_cells(head[at : find_first_end(head, at, dialect)], dialect) for at in (*above, start)}
     return next(at for at in (*above, start) if counts[at] == counts[start])
 
 
 def read_header(
     head: bytes, ended: bool, path: str, columns: Columns, before: tuple[str, ...] | None = None
-) -> tuple[tuple[str, ...], str, int, int]:
-    """Return the names of the columns, their delimiter, and the byte and the line (from 1) at which the rows begin.
+) -> tuple[tuple[str, ...], Dialect, int, int]:
+    """Return the names of the columns, their dialect, and the byte and the line (from 1) at which the rows begin.
 
     Without a header, the names are "1", "2", ... head: the beginning of the text, or the whole text if `ended`. before:
     the column names of the first file. Raises InputError if the first row is ambiguous.
     """
-    delimiter = choose_delimiter(head, path, columns.sep)
-    start = _find_first_row(head, delimiter)
-    end = find_first_end(head, start, delimiter)
+    dialect = choose_dialect(head, ended, path, columns.sep, columns.quoting != "none")
+    head = bytes(mark_columns(bytearray(head), dialect.quotes)) if dialect.is_spaced else head
+    start = _find_first_row(head, dialect)
+    end = find_first_end(head, start, dialect)
     line = 1 + count_lines(head[:start])
     place = f"{show_name(path)}:{line}"
     try:
-        first = [cell.strip() for cell in next(_read_rows(head[start:end], delimiter), [])]
+        first = [cell.strip() for cell in next(_read_rows(head[start:end], dialect), [])]
     except csv.Error as error:
-        raise refuse_row(error, place, head[start:].decode(errors="surrogateescape"), delimiter) from error
+        raise refuse_row(error, place, head[start:].decode(errors="surrogateescape"), dialect) from error
     is_header: bool | None = columns.header == "yes"
     if columns.header == "auto":
-        last = len(head) if ended else find_last_end(head, delimiter, False)[0]
-        is_header = _is_header(first, _look_at(head[end:last], delimiter, len(first)), columns, before)
+        last = len(head) if ended else find_last_end(head, dialect, False)[0]
+        is_header = _is_header(first, _look_at(head[end:last], dialect, len(first)), columns, before)
     j = None if is_header is False else find_foreign(first, range(len(first)))
     if j is not None:
         what = "the name of the column is " if is_header else ""
         raise InputError(f"{place}:{j + 1}: {explain_beginning(head) or what + checks.NOT_UTF8}")
     if is_header is None:
-        shown = delimiter.join(first)[:60]
+        shown = dialect.delimiter.join(first)[:60]
         raise NeedsOptionError(f"{show_name(path)}: is the first row, {shown!r}, a header? Set --header to yes or no")
     if is_header:
-        return tuple(first), delimiter, end, line + count_lines(head[start:end])
-    return tuple(str(j + 1) for j in range(len(first))), delimiter, start, line
+        return tuple(first), dialect, end, line + count_lines(head[start:end])
+    return tuple(str(j + 1) for j in range(len(first))), dialect, start, line
 
 
 def _is_header(
@@ -303,27 +335,32 @@ def _are_numbers_a_header(first: Sequence[str], rows: Sequence[Sequence[str]], c
     return None
 
 
-def _count_cells(text: bytes, delimiter: str) -> int:
+def _count_cells(text: bytes, dialect: Dialect) -> int:
     """Return the number of cells of a row, even if its quotes are wrong; 0 if a cell is too long."""
     with suppress(csv.Error):
-        return len(next(_read_rows(text, delimiter, strict=False), []))
+        return len(next(_read_rows(text, dialect, strict=False), []))
     return 0
 
 
-def _look_at(text: bytes, delimiter: str, n_columns: int) -> list[list[str]]:
+def _look_at(text: bytes, dialect: Dialect, n_columns: int) -> list[list[str]]:
     """Return the cells of the first rows up to a malformed row, leaving out rows without exactly `n_columns` cells.
 
     A malformed row is reported, with its line, when the rows are read.
     """
     rows: list[list[str]] = []
     with suppress(csv.Error):
-        rows.extend(islice(_read_rows(text, delimiter), LOOKED_AT_ROWS))
+        rows.extend(islice(_read_rows(text, dialect), LOOKED_AT_ROWS))
     return [[cell.strip() for cell in row] for row in rows if len(row) == n_columns]
 
 
-def _read_rows(text: bytes, delimiter: str, strict: bool = True) -> Any:
+def _read_rows(text: bytes, dialect: Dialect, strict: bool = True) -> Any:
     """Return a reader of the cells of each row, which raises csv.Error for a bad row."""
-    return csv.reader(_decode(text), delimiter=delimiter, strict=strict)
+    return csv.reader(
+        _decode(text),
+        delimiter=dialect.delimiter,
+        quoting=csv.QUOTE_MINIMAL if dialect.quotes else csv.QUOTE_NONE,
+        strict=strict,
+    )
 
 
 def _decode(text: bytes) -> io.StringIO:

@@ -49,6 +49,7 @@ class ArrayDataset:
     features: Features | None = None
     encoding: Encoding | None = None
     label_column: str | None = None
+    read_as: dict[str, Any] | None = None
     qid_column: str | None = None
 
     on_disk = False

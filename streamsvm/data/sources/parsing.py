@@ -186,6 +186,7 @@ def find_rounding(a: float, b: float, product: float) -> float:
 
 
 QUOTE = ord('"')
+NO_QUOTE = -1  # in place of QUOTE if no cell is quoted; no byte equals it
 TRUE, FALSE = np.frombuffer(b"true", np.uint8), np.frombuffer(b"false", np.uint8)
 LOWER = 32  # the bit that makes an ASCII letter lower case
 SKIPPED = -1  # marks a column that is not read; lower numbers mark columns of words
@@ -201,12 +202,18 @@ ParsedTable = tuple[F64, list[tuple[Text, I32]]]
 
 
 def parse_table(
-    text: bytearray, n_lines: int, delimiter: str, features: Sequence[int], words: Sequence[int], n_columns: int
+    text: bytearray,
+    n_lines: int,
+    delimiter: str,
+    features: Sequence[int],
+    words: Sequence[int],
+    n_columns: int,
+    quotes: bool = True,
 ) -> ParsedTable | None:
     """Parse `n_lines` whole lines followed by an empty line. Return None if there are no rows, or irregular rows.
 
     features, words: the columns that are read as numbers and as text. A feature with up to 15 digits equals
-    float(token); the float32 of any other feature equals float32(float(token)) bit by bit.
+    float(token); the float32 of any other feature equals float32(float(token)) bit by bit. quotes: see Dialect.
     """
     buffer = np.frombuffer(text, np.uint8)
     places = np.full(n_columns, SKIPPED)
@@ -217,7 +224,8 @@ def parse_table(
     starts = np.empty((len(words), n_lines + 2), np.int32)
     sizes = np.zeros(len(words), np.int64)
     doubts = np.empty((MOST_DOUBTS, 4), np.int32)
-    n_rows, n_doubts = parse_cells(buffer.ctypes.data, buffer.size, ord(delimiter), places, X, starts, sizes, doubts)
+    marks = ord(delimiter), QUOTE if quotes else NO_QUOTE
+    n_rows, n_doubts = parse_cells(buffer.ctypes.data, buffer.size, *marks, places, X, starts, sizes, doubts)
     if n_rows <= 0:
         return None
     for row, j, start, stop in doubts[:n_doubts].tolist():
@@ -227,7 +235,7 @@ def parse_table(
     columns = []
     for limits, size in zip(starts[:, : n_rows + 1], sizes, strict=True):
         cells = np.empty(size, np.uint8)
-        copy_cells(buffer, ord(delimiter), limits, cells)
+        copy_cells(buffer, *marks, limits, cells)
         columns.append((cells[: limits[-1]], limits))
     return X[:n_rows], columns
 
@@ -248,7 +256,7 @@ def count_ends(text: Text) -> int:
 
 
 @njit(cache=True, nogil=True)
-def find_row_end(text: Address, size: int, delimiter: int, ended: bool, is_first: bool) -> tuple[int, int]:
+def find_row_end(text: Address, size: int, delimiter: int, quote: int, ended: bool, is_first: bool) -> tuple[int, int]:
     """Return the end of the last whole row (of the first one if `is_first`), and the start of an open quoted value.
 
     The end is 0 without a whole row, and the start is -1 if every quoted value ends. ended: whether the file ends with
@@ -257,11 +265,11 @@ def find_row_end(text: Address, size: int, delimiter: int, ended: bool, is_first
     at, end, begins = 0, 0, True
     while at < size:
         byte = byte_at(text, at)
-        if byte == QUOTE and begins:
+        if byte == quote and begins:
             opened = at
             at += 1
-            while at < size and (byte_at(text, at) != QUOTE or (at + 1 < size and byte_at(text, at + 1) == QUOTE)):
-                at += 1 + (byte_at(text, at) == QUOTE)
+            while at < size and (byte_at(text, at) != quote or (at + 1 < size and byte_at(text, at + 1) == quote)):
+                at += 1 + (byte_at(text, at) == quote)
             if at == size:
                 return end, opened
         elif byte == NEWLINE or (byte == RETURN and (byte_at(text, at + 1) != NEWLINE if at + 1 < size else ended)):
@@ -273,9 +281,45 @@ def find_row_end(text: Address, size: int, delimiter: int, ended: bool, is_first
     return end, -1
 
 
+def mark_columns(text: bytearray, quotes: bool) -> bytearray:
+    """Put a tab before each cell of a row but the first, and spaces in place of all other blanks; return the text.
+
+    The length of the text stays. Quotes that enclose a cell keep its blanks; they end with their line at the latest,
+    and move to the tabs beside them, since no blank may stand between.
+    """
+    mark_cells(np.frombuffer(text, np.uint8), QUOTE if quotes else NO_QUOTE)
+    return text
+
+
+@njit(cache=True, nogil=True)
+def mark_cells(text: Text, quote: int) -> None:
+    """See `mark_columns`. quote: QUOTE or NO_QUOTE."""
+    begin, closed, in_row, in_quotes = 0, -1, False, False  # closed: the closing quote before the blanks here, or -1
+    for at in range(text.size):
+        byte = text[at]
+        ends_row = byte in (NEWLINE, RETURN)
+        if in_quotes and not ends_row:
+            if byte == quote:
+                in_quotes, closed = False, at
+            continue
+        if byte in (SPACE, TAB):
+            text[at] = SPACE
+            continue
+        is_doubled = byte == quote and closed == at - 1 >= 0  # two quotes represent one
+        last = at - 1 if ends_row else at - 2
+        if 0 <= closed < last:
+            text[closed], text[last] = SPACE, quote
+        if in_row and not ends_row and text[at - 1] == SPACE:
+            text[at - 1] = TAB
+        in_quotes = byte == quote and (not in_row or text[at - 1] == TAB or is_doubled)
+        if in_quotes and not in_row:
+            text[at], text[begin] = SPACE, quote
+        begin, closed, in_row = at + 1 if ends_row else begin, -1, not ends_row
+
+
 @njit(cache=True, nogil=True, error_model="numpy")
 def parse_cells(
-    text: Address, size: int, delimiter: int, places: I64, X: F64, starts: I32, sizes: I64, doubts: I32
+    text: Address, size: int, delimiter: int, quote: int, places: I64, X: F64, starts: I32, sizes: I64, doubts: I32
 ) -> tuple[int, int]:
     """Fill X; for columns of words, fill `starts` with the starts of the cells, and `sizes` with their total lengths.
 
@@ -293,7 +337,7 @@ def parse_cells(
             if place >= 0:
                 X[row, place], stop = parse_short_number(text, at)
                 if stop == at or not ends_cell(byte_at(text, stop), delimiter):
-                    value, start, end, stop = parse_feature(text, at, delimiter)
+                    value, start, end, stop = parse_feature(text, at, delimiter, quote)
                     X[row, place] = value
                     if is_in_doubt(value):
                         if n_doubts == MOST_DOUBTS:
@@ -302,7 +346,7 @@ def parse_cells(
                         doubts[n_doubts, 2], doubts[n_doubts, 3] = start, end
                         n_doubts += 1
             else:
-                start, end, stop = find_cell(text, size, at, delimiter)
+                start, end, stop = find_cell(text, size, at, delimiter, quote)
                 if place < SKIPPED:
                     k = SKIPPED - 1 - place
                     starts[k, row] = start
@@ -341,9 +385,9 @@ def parse_short_number(text: Address, at: int) -> tuple[float, int]:
 
 
 @njit(cache=True, nogil=True)
-def parse_feature(text: Address, at: int, delimiter: int) -> tuple[float, int, int, int]:
+def parse_feature(text: Address, at: int, delimiter: int, quote: int) -> tuple[float, int, int, int]:
     """Return the value of the cell at `at`, the start and end of its number, and the cell's end (-1: irregular)."""
-    quoted = byte_at(text, at) == QUOTE
+    quoted = byte_at(text, at) == quote
     start = skip_blanks(text, at + quoted, delimiter)
     value, end = parse_number(text, start)
     if end == start:
@@ -366,10 +410,10 @@ def find_stop(text: Address, end: int, delimiter: int, quoted: bool) -> int:
 
 
 @njit(cache=True, nogil=True)
-def find_cell(text: Address, size: int, at: int, delimiter: int) -> tuple[int, int, int]:
+def find_cell(text: Address, size: int, at: int, delimiter: int, quote: int) -> tuple[int, int, int]:
     """Return the start and end of the text in the cell at `at`, and the end of the cell (-1: irregular)."""
     start = end = at
-    if byte_at(text, at) != QUOTE:
+    if byte_at(text, at) != quote:
         while not ends_cell(byte_at(text, end), delimiter):
             end += 1
         return start, end, end
@@ -382,7 +426,7 @@ def find_cell(text: Address, size: int, at: int, delimiter: int) -> tuple[int, i
 
 
 @njit(cache=True, nogil=True)
-def copy_cells(text: Text, delimiter: int, limits: I32, cells: Text) -> None:
+def copy_cells(text: Text, delimiter: int, quote: int, limits: I32, cells: Text) -> None:
     """Copy the cells of a column, concatenated, to `cells`. Two quotes within a quoted cell become one quote.
 
     limits: an array that holds, on entry, the starts of the cells in the text and, on return, the boundaries of the
@@ -392,7 +436,7 @@ def copy_cells(text: Text, delimiter: int, limits: I32, cells: Text) -> None:
     for row in range(limits.size - 1):
         at = limits[row]
         limits[row] = to
-        quoted = at > 0 and text[at - 1] == QUOTE
+        quoted = at > 0 and text[at - 1] == quote
         while (text[at] != QUOTE or text[at + 1] == QUOTE) if quoted else not ends_cell(text[at], delimiter):
             cells[to] = text[at]
             to += 1
@@ -450,7 +494,8 @@ def run_parser(name: str) -> None:
     elif name == "csv":
         text = bytearray(b"1,a\n\n")
         parse_table(text, count_line_ends(text), ",", [0], [1], 2)
-        find_row_end(np.frombuffer(text, np.uint8).ctypes.data, len(text), ord(","), True, True)
+        find_row_end(np.frombuffer(text, np.uint8).ctypes.data, len(text), ord(","), QUOTE, True, True)
+        mark_columns(text, True)
     elif name == ROWS:
         from streamsvm.numeric.rows import CsrRows, count_nonzeros, permute_rows, permute_to_dense
 

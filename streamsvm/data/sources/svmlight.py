@@ -4,13 +4,15 @@
     row    =  [label,label,...] index:value index:value ...                    (lists of labels, if requested)
     label  =  number              (float64)
     N      =  [+|-] digits        (int64)
-    index  =  digits              (1 to 2^31 - 1, strictly ascending within the row; 0-based in the arrays)
+    index  =  digits              (base to base + 2^31 - 2, strictly ascending within the row; 0-based in the arrays)
     value  =  number              (float64, within the range of float32)
     number                        (see data.sources.parsing)
 
 Tokens are separated by spaces and tabs. A carriage return counts as a space. Within a comment, it is refused: it may be
 meant to end a line, and the comment would hide the rows after it. Lines that are blank or hold only a comment are not
 rows. Either all rows have `qid:`, or none.
+
+Features are numbered from the base, 1 or 0.
 
 Bounds are not checked, because the text ends in a newline and no token extends past a newline.
 """
@@ -21,7 +23,7 @@ import io
 import math
 import re
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -41,6 +43,7 @@ from streamsvm.data.sources.parsing import NEWLINE, RETURN, SPACE, TAB, Address,
 from streamsvm.data.tables.checks import FIRST_MERGED, FLOAT32_OVERFLOW, MERGED, show_text
 from streamsvm.numeric.rows import F64, I32, I64
 from streamsvm.system.errors import InputError, NeedsOptionError
+from streamsvm.system.files import is_remote
 from streamsvm.system.threads import unjoined_pool, work_ahead
 
 HASH, COLON, COMMA = ord("#"), ord(":"), ord(",")
@@ -57,6 +60,8 @@ SHORT_INDEX = 9  # an index with this number of digits cannot be too large
 
 
 MAX_LINE_BYTES = 1 << 30
+LOOKED_AT_BYTES = 1 << 20  # the first bytes of a file that show whether its features are numbered from 0
+FROM_0 = "--base 0 reads files whose features are numbered from 0 (base=0 in Python)"
 SHOWN_CHARACTERS = 40  # the maximum number of characters of a token in a message
 LABEL_LIST = re.compile(r"[+-]?[0-9.]+(,[+-]?[0-9.]+)+")
 QID_FAULTS = {
@@ -83,7 +88,7 @@ class Block:
 
 
 def read_svmlight(
-    sources: Sequence[str | Path], threads: int, block_bytes: int = 8 << 20, lists: bool = False
+    sources: Sequence[str | Path], threads: int, block_bytes: int = 8 << 20, lists: bool = False, base: int = 1
 ) -> Generator[SourceRows, None, None]:
     """Yield the rows of svmlight/libsvm text, one source after another (see the grammar above).
 
@@ -97,21 +102,31 @@ def read_svmlight(
     """
     require_existing(sources)
     with closing(read_blocks(sources, block_bytes, MAX_LINE_BYTES)) as blocks:
-        yield from parse_blocks(blocks, threads, lists)
+        yield from parse_blocks(blocks, threads, lists, base=base)
+
+
+def find_base(source: str | Path, lists: bool) -> int:
+    """Return 0 if a feature 0 occurs in the first rows of a file, and otherwise 1, also for a stream."""
+    if is_remote(source) or Path(source).is_file():
+        with suppress(InputError), closing(read_blocks([source], LOOKED_AT_BYTES, MAX_LINE_BYTES)) as blocks:
+            return int(0 not in parse_lines(next(blocks).text, lists=lists, base=0).indices)
+    return 1
 
 
 def parse_blocks(
-    blocks: Iterator[Block], threads: int, lists: bool = False, qid_rule: int = QID_UNDECIDED
+    blocks: Iterator[Block], threads: int, lists: bool = False, qid_rule: int = QID_UNDECIDED, base: int = 1
 ) -> Generator[SourceRows, None, None]:
     """Yield the rows of blocks; see read_svmlight. qid_rule: whether the rows of earlier blocks have `qid:`."""
     n_rows = 0
     with unjoined_pool(threads, "svmlight") as pool:
-        each = work_ahead(blocks, lambda block: parse_lines(block.text, lists=lists), pool, threads + 2)
+        each = work_ahead(blocks, lambda block: parse_lines(block.text, lists=lists, base=base), pool, threads + 2)
         for block, parsed in each:
             if QID_UNDECIDED not in (qid_rule, parsed.qid_rule) and parsed.qid_rule != qid_rule:
-                raise _refuse(block, parse_lines(block.text, qid_rule, lists))  # a qid is missing or unexpected
+                raise _refuse(
+                    block, parse_lines(block.text, qid_rule, lists, base), base
+                )  # a qid is missing or unexpected
             if parsed.error != OK:
-                raise _refuse(block, parsed)
+                raise _refuse(block, parsed, base)
             qid_rule = max(qid_rule, parsed.qid_rule)
             n_rows += len(parsed.indptr) - 1
             if len(parsed.indptr) > 1:
@@ -187,7 +202,7 @@ def _cut_blocks(name: str, file: io.BufferedIOBase, block_bytes: int, most_bytes
             raise InputError(f"{name}:{line + 1}:1: line of {most_bytes:,} bytes or more")
 
 
-def _refuse(block: Block, parsed: ParsedLines) -> InputError:
+def _refuse(block: Block, parsed: ParsedLines, base: int) -> InputError:
     """Return the error for the bad token of a block, with FILE:LINE:COLUMN and the fault."""
     text, at = block.text.tobytes(), parsed.error_at
     line = block.line + text.count(b"\n", 0, at) + 1
@@ -195,13 +210,13 @@ def _refuse(block: Block, parsed: ParsedLines) -> InputError:
     token = re.split(rb"[ \t\r\n#]", text[at : text.find(b"\n", at)], maxsplit=1)[0].decode(errors="replace")
     is_list = parsed.error == BAD_LABEL and LABEL_LIST.fullmatch(token)
     first = parsed.error == BAD_LABEL and block.line == 0 and len(parsed.indptr) == 1
-    advice = explain_foreign(text[:HEAD_BYTES]) if first else ""
+    advice = explain_foreign(text[:HEAD_BYTES]) if first and not is_list else ""
     kind = NeedsOptionError if is_list or advice else InputError
-    why = _explain_token(parsed.error, token, before)
+    why = _explain_token(parsed.error, token, before, base)
     return kind(f"{block.file}:{line}:{len(before) + 1}: {why}{advice and '; the text '}{advice}")
 
 
-def _explain_token(error: int, token: str, before: str) -> str:
+def _explain_token(error: int, token: str, before: str, base: int) -> str:
     """Describe the fault of a token. before: the part of the line before the token."""
     index, _, value = token.partition(":")
     if not token.isprintable() or "\N{REPLACEMENT CHARACTER}" in token:
@@ -217,23 +232,23 @@ def _explain_token(error: int, token: str, before: str) -> str:
     if error == BAD_VALUE:
         return f"value {_show_token(value)} of index {index} {_explain_number(value, 'float32')}"
     if error == BAD_INDEX:
-        return _explain_index(token, index, before)
+        return _explain_index(token, index, before, base)
     return f"{_show_token(token)}: {QID_FAULTS[error]}"
 
 
-def _explain_index(token: str, index: str, before: str) -> str:
+def _explain_index(token: str, index: str, before: str, base: int) -> str:
     """Describe the fault of the index in the token of a pair. before: the part of the line before the token."""
     if ":" not in token:
         return f"{_show_token(token)} has no colon, index:value expected; --format csv reads tables of numbers"
     if not (index.isascii() and index.isdigit()):
         return f"index {_show_token(index)} of {_show_token(token)} is not a whole number"
     digits = index.lstrip("0")
-    if not digits:
-        return f"index 0 in {_show_token(token)}: indices start at 1 (dump_svmlight_file needs zero_based=False)"
-    if len(digits) > len(str(MAX_INDEX)) or int(digits) > MAX_INDEX:
-        return f"index {_show_token(index)} is too large; the largest is {MAX_INDEX}"
+    if not digits and base == 1:
+        return f"index 0 in {_show_token(token)}: features are numbered from 1 here; {FROM_0}"
+    if len(digits) > len(str(MAX_INDEX)) or int(digits or 0) - base >= MAX_INDEX:
+        return f"index {_show_token(index)} is too large; the largest is {MAX_INDEX + base - 1}"
     previous = int(before.rsplit(maxsplit=1)[-1].partition(":")[0])
-    kind = "duplicate" if int(digits) == previous else "descending"
+    kind = "duplicate" if int(digits or 0) == previous else "descending"
     return f"{kind} index {index} in {_show_token(token)}: the one before it is {previous}"
 
 
@@ -265,26 +280,26 @@ class ParsedLines(NamedTuple):
     indptr: I64  # (rows + 1,)
     indices: I32  # (pairs,), 0-based
     values: F64  # (pairs,)
-    n_columns: int  # largest 1-based index
+    n_columns: int  # largest index, counted from 1
     qid_rule: int  # QID_UNDECIDED, QID_ABSENT or QID_PRESENT
     error: int  # OK, or one of the codes above
     error_at: int  # byte where the bad token starts, or the end of the text
 
 
-def parse_lines(text: Text, qid_rule: int = QID_UNDECIDED, lists: bool = False) -> ParsedLines:
+def parse_lines(text: Text, qid_rule: int = QID_UNDECIDED, lists: bool = False, base: int = 1) -> ParsedLines:
     """Parse whole lines; `text` (C-contiguous, writable) is empty or ends in a newline.
 
-    qid_rule: whether the rows above have `qid:`. lists: whether rows have lists of labels. Bad text does not raise an
-    error: `error` and `error_at` describe the first bad token. The float32 of a value differs from
-    float32(float(token)) by at most one unit in the last place. The two are equal for numbers with up to 15 digits and
-    a power of ten up to 22.
+    qid_rule: whether the rows above have `qid:`. lists: whether rows have lists of labels. base: the number of the
+    first feature, 0 or 1. Bad text does not raise an error: `error` and `error_at` describe the first bad token. The
+    float32 of a value differs from float32(float(token)) by at most one unit in the last place. The two are equal for
+    numbers with up to 15 digits and a power of ten up to 22.
     """
-    parsed: ParsedLines = parse_rows(text, qid_rule, lists)
+    parsed: ParsedLines = parse_rows(text, qid_rule, lists, base)
     return parsed
 
 
 @njit(cache=True, nogil=True)
-def parse_rows(lines: Text, qid_rule: int, lists: bool) -> ParsedLines:
+def parse_rows(lines: Text, qid_rule: int, lists: bool, base: int) -> ParsedLines:
     """Count lines and pairs, allocate the arrays, and fill them row by row up to the first error."""
     n_lines, n_pairs = count_byte(lines, NEWLINE), count_byte(lines, COLON)
     labels = np.empty(n_lines + (count_byte(lines, COMMA) if lists else 0), np.float64)
@@ -303,10 +318,10 @@ def parse_rows(lines: Text, qid_rule: int, lists: bool) -> ParsedLines:
             if error == OK:
                 error, at, qid_rule, qid[rows] = parse_qid(text, at, qid_rule)
             if error == OK:
-                error, at, indptr[rows + 1], last = parse_pairs(text, at, indptr[rows], indices, values)
+                error, at, indptr[rows + 1], last = parse_pairs(text, at, indptr[rows], indices, values, base)
             if error != OK:
                 break
-            n_columns = max(n_columns, last)
+            n_columns = max(n_columns, last - base + 1)
             rows += 1
         while byte_at(text, at) != NEWLINE and byte_at(text, at) != 0 and byte_at(text, at) != RETURN:  # skip a comment
             at += 1
@@ -386,25 +401,25 @@ def parse_qid(text: Address, at: int, qid_rule: int) -> tuple[int, int, int, int
 
 
 @njit(cache=True, nogil=True)
-def parse_pairs(text: Address, at: int, pairs: int, indices: I32, values: F64) -> tuple[int, int, int, int]:
+def parse_pairs(text: Address, at: int, pairs: int, indices: I32, values: F64, base: int) -> tuple[int, int, int, int]:
     """Append the pairs of a row. Return (error, end of the row or start of the bad token, number of pairs, last index).
 
     The number of pairs includes the pairs of earlier rows.
     """
-    previous = 0
+    previous = base - 1
     while True:
         at = skip_blanks(text, at)
         if byte_at(text, at) == NEWLINE or byte_at(text, at) == HASH:
             return OK, at, pairs, previous
         index, colon = parse_index(text, at)
-        if byte_at(text, colon) != COLON or index <= previous:
+        if byte_at(text, colon) != COLON or colon == at or index <= previous or index - base >= MAX_INDEX:
             return BAD_INDEX, at, pairs, previous
         value, end = parse_value(text, colon + 1)
         if not ends_token(byte_at(text, end)):  # a long number, a number with an exponent, or no number
             value, end = parse_number(text, colon + 1)
         if end == colon + 1 or not ends_token(byte_at(text, end)) or not abs(value) < FLOAT32_OVERFLOW:
             return BAD_VALUE, at, pairs, previous
-        indices[pairs] = index - 1
+        indices[pairs] = index - base
         values[pairs] = value
         pairs += 1
         previous = index

@@ -173,6 +173,11 @@ class Dataset(Shown):
         return self.label or self.meta.get(manifest.LABEL_COLUMN)
 
     @cached_property
+    def read_as(self) -> dict[str, Any] | None:
+        """The syntax of the files, where it is not the usual one, for models and appended rows; None if it is."""
+        return self.meta.get(manifest.READ_AS)
+
+    @cached_property
     def qid_column(self) -> str | None:
         """The table column that held the query ids, or None if the rows have no query ids."""
         return self.meta.get(manifest.QID_COLUMN)

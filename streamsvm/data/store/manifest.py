@@ -20,7 +20,7 @@ from streamsvm.data.store.chunks import are_raw
 from streamsvm.data.store.layouts import VECTORS
 from streamsvm.data.store.places import DiskCache
 from streamsvm.data.store.zarr_arrays import describe_array, open_array
-from streamsvm.numeric.encoding import read_encoding
+from streamsvm.numeric.encoding import is_syntax, read_encoding
 from streamsvm.numeric.labels import count_bytes
 from streamsvm.numeric.stored_types import KINDS, STORED_AS
 from streamsvm.system.errors import InputError, IntegrityError
@@ -36,6 +36,7 @@ EDITED_FORMAT = 6  # rows were deleted from the dataset, and possibly others app
 ATTRIBUTE = "streamsvm"
 ENCODING = "encoding"  # in the manifest: the encoding of table columns as features (numeric.encoding)
 LABEL_COLUMN = "label_column"  # in the manifest: the column that held the labels, if the user named it
+READ_AS = "read_as"  # in the manifest: the syntax of the files, where it is not the usual one
 QID_COLUMN = "qid_column"  # in the manifest: the column that held the query ids
 APPENDED = "appended"  # names the folder of appended rows, and the list of their fingerprints
 APPENDS_TO = "appends_to"  # in the manifest of appended rows: the fingerprint of the dataset before the edit
@@ -124,6 +125,7 @@ def _check_facts(meta: Meta) -> None:
         right = isinstance(names, list) and all(isinstance(name, str) for name in names)
         _need(right and len(names) == meta["n_features"], "'feature_names' does not list a name for each feature")
     _need(isinstance(meta.get(LABEL_COLUMN, ""), str), "the name of the label column is not text")
+    _need(READ_AS not in meta or is_syntax(meta[READ_AS]), "the syntax of the files is invalid")
     if ENCODING in meta and not meta.get("features"):
         n_encoded = read_encoding(meta[ENCODING]).n_features
         _need(n_encoded == meta["n_features"], f"its encoding produces {n_encoded} features")

@@ -10,6 +10,7 @@ import hashlib
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from decimal import Decimal
 from functools import partial
 from numbers import Real
@@ -56,6 +57,22 @@ def parse_number(token: str, decimal: str | None = None) -> float | None:
         return float(word) if word.isascii() and "_" not in word else None
     except ValueError:
         return None
+
+
+def parse_date(word: str, pattern: str) -> datetime | None:
+    """Return the time, in UTC, that a text has by a pattern of strptime; None for any other text."""
+    try:
+        time = datetime.strptime(word, pattern)
+    except (ValueError, re.error):
+        return None
+    return time.astimezone(UTC) if time.tzinfo else time.replace(tzinfo=UTC)
+
+
+def is_date_format(pattern: str) -> bool:
+    """Return whether a pattern is one of strptime that determines the year."""
+    first = datetime(2001, 1, 1, tzinfo=UTC)
+    found = parse_date(first.strftime(pattern), pattern)
+    return found is not None and found.year == first.year
 
 
 def show_text(text: object) -> str:
@@ -236,7 +253,7 @@ def refuse_name(y: Any) -> None:
 
 def has_number_labels(rows: SourceRows) -> bool | None:
     """Return whether the labels are numbers; None if there are no labels."""
-    return None if rows.labels is None else rows.labels.dtype.kind == "f"
+    return None if rows.labels is None else rows.labels.dtype.kind in "bf"
 
 
 def find_text_fault(label: str) -> str:
@@ -247,11 +264,16 @@ def find_text_fault(label: str) -> str:
 
 
 def to_labels(values: Vector, place: Place, numbers: bool | None) -> Labels:
-    """Return the labels of a piece: numbers as float64, text as NumPy strings. Raises InputError for bad labels."""
+    """Return the labels of a piece: booleans, numbers as float64, or text as NumPy strings.
+
+    Raises InputError for bad labels.
+    """
     values = settle_type(values, place, numbers)
     if numbers is not None and numbers != (values.dtype.kind in NUMBER_KINDS + "O"):
         before, now = ("numbers", "text") if numbers else ("text", "a number")
         raise InputError(f"{place(0)}: labels were {before} so far, but this is {now}: {show_text(values[0])}")
+    if values.dtype.kind == "b" or (values.dtype.kind == "O" and all(isinstance(v, bool | np.bool_) for v in values)):
+        return values.astype(np.bool_)
     if values.dtype.kind in NUMBER_KINDS + "O":
         coded = np.array([_round(label) for label in values]) if values.dtype.kind == "O" else values.astype(np.float64)
         refuse(~np.isfinite(coded), values, place, "label missing or not finite", FOR_LABEL)
@@ -360,7 +382,10 @@ POINT = "numbers with a point, which --decimal , does not read as a decimal mark
 _ODD = (  # patterns of texts that are most likely numbers or dates, with their descriptions and remedies
     (re.compile(r"[+-]?[0-9]*,[0-9]+([eE][+-]?[0-9]+)?"), COMMA),
     (re.compile(r"[+-]?[0-9]*\.[0-9]+([eE][+-]?[0-9]+)?"), POINT),
-    (re.compile(r"[0-9]{1,2}[./-][0-9]{1,2}[./-]([0-9]{4}|[0-9]{2})([ T].*)?"), "dates: write them as 2024-12-31"),
+    (
+        re.compile(r"[0-9]{1,2}[./-][0-9]{1,2}[./-]([0-9]{4}|[0-9]{2})([ T].*)?"),
+        "dates: --date-format reads them, such as %d.%m.%Y for 31.12.2024",
+    ),
     (re.compile(r"[+-]?[$€£]? ?[0-9][0-9.,' ]*[%$€£]?"), "numbers with extra characters: write plain numbers"),
 )
 

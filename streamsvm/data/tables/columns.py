@@ -9,21 +9,22 @@ names and values are decoded.
 from __future__ import annotations
 
 import importlib
+import logging
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 import numpy as np
 import numpy.typing as npt
 
-from streamsvm.data.tables.checks import TARGET, TEXT, Vector, missing_words, parse_number, show_text
+from streamsvm.data.tables.checks import TARGET, TEXT, Vector, is_date_format, missing_words, parse_number, show_text
 from streamsvm.numeric.encoding import MISSING, MOST_BITS, Encoding
-from streamsvm.system.errors import InputError, NeedsOptionError
+from streamsvm.system.errors import InputError, NeedsOptionError, say_count
 
 AUTO = ("auto",)  # the value of `one_hot` that selects all columns of text
 FILLED_BYTES = 128 << 10  # the size of a batch of rows, which fits into the cache
@@ -33,6 +34,7 @@ KINDS_BY_HAND = ("text", "date", "number")
 MISSING_VALUE = "__HIVE_DEFAULT_PARTITION__"
 INTEGER = "integer"
 LATER_MODULES = ("compute", "json", "orc", "parquet")  # submodules that `import pyarrow` does not load
+LOGGER = logging.getLogger("streamsvm")
 _WHOLE_NUMBER = re.compile(r"-?[0-9]{1,18}")
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}([T ].*)?")
 _PANDAS_INDEX = re.compile(r"__index_level_\d+__")  # a column that pandas adds to Parquet
@@ -59,7 +61,10 @@ class Columns:
     multi_label : bool
         Whether svmlight text has lists of labels, possibly empty, such as 1,3,7.
     sep : str, optional
-        The character that separates the columns of text. By default it is detected (see data.sources.csv_rows).
+        The character that separates the columns of text; "whitespace" means any blanks. By default it is detected (see
+        data.sources.csv_rows).
+    quoting : {"minimal", "none"}, optional
+        Whether a quote at the start of a cell of text encloses the cell (the default), or is part of it.
     decimal : {",", "."}, optional
         The decimal mark of numbers in text; by default the point. If it is the comma, points are refused.
     drop : tuple of str
@@ -76,6 +81,12 @@ class Columns:
         The encoding of columns as features, if it is known already, for example from a model.
     text, date, number : tuple of str
         The columns to read as text, dates and numbers, whatever their first rows hold. `text` may name the label.
+    date_format : str, optional
+        The form of the dates in text, as a pattern of strptime; by default that of ISO 8601, such as 2024-12-31.
+    base : {0, 1, "auto"}, optional
+        The number of the first feature in svmlight text; see `ingestion.readers.settle_format`.
+    others : tuple of str
+        Columns that are known not to be features. If the features are known, other columns are ignored with a warning.
     label_kind : {"text", "target", "given"}, optional
         Whether labels are always texts, numbers that a regression predicts, or values given with a frame.
     read_label : bool
@@ -94,6 +105,7 @@ class Columns:
     groups: str | None = None
     multi_label: bool = False
     sep: str | None = None
+    quoting: str | None = None
     decimal: str | None = None
     drop: tuple[str, ...] = ()
     index: str | None = None
@@ -104,6 +116,9 @@ class Columns:
     text: tuple[str, ...] = ()
     date: tuple[str, ...] = ()
     number: tuple[str, ...] = ()
+    date_format: str | None = None
+    base: int | str | None = None
+    others: tuple[str, ...] = ()
     label_kind: str | None = None
     read_label: bool = True
     folders: tuple[tuple[str, str], ...] | None = None
@@ -112,8 +127,14 @@ class Columns:
         """Raise InputError for an option with an invalid value."""
         if self.missing not in (None, *MISSING):
             raise InputError(f"missing {self.missing!r}: choose from {', '.join(MISSING)}")
+        if self.quoting not in (None, "minimal", "none"):
+            raise InputError(f"quoting {self.quoting!r}: choose minimal or none")
         if self.decimal not in (None, ".", ","):
             raise InputError(f"decimal {self.decimal!r}: choose the comma or the point")
+        if self.base is not None and str(self.base) not in ("0", "1", "auto"):
+            raise InputError(f"base {self.base!r}: choose 0, 1 or auto")
+        if self.date_format is not None and not is_date_format(self.date_format):
+            raise InputError(f"date_format {self.date_format!r}: give a pattern of strptime, with a year: %d.%m.%Y")
         if self.hash_bits is not None and not 1 <= self.hash_bits <= MOST_BITS:
             raise InputError(f"hash_bits {self.hash_bits}: from 1 to {MOST_BITS} bits are possible (--hash)")
         if self.hash_bits is not None and self.one_hot == AUTO:
@@ -133,7 +154,24 @@ class Columns:
         """Whether these roles require an encoder: for columns other than plain numbers, or for names of rows."""
         asked = self.index, self.missing, self.hash_bits, self.encoding
         named = self.one_hot, self.text, self.date, self.number, self.folders
-        return any(named) or self.decimal == "," or any(each is not None for each in asked)
+        return (
+            any(named) or self.decimal == "," or self.date_format is not None or any(each is not None for each in asked)
+        )
+
+
+class Dialect(NamedTuple):
+    """The syntax of the rows of text; the delimiter is "" for other formats.
+
+    quotes: whether quotes enclose cells. is_spaced: whether blanks separate the columns; tabs take their place before a
+    row is parsed (see data.sources.parsing).
+    """
+
+    delimiter: str
+    quotes: bool = True
+    is_spaced: bool = False
+
+
+NO_TEXT = Dialect("")
 
 
 @dataclass(frozen=True)
@@ -148,7 +186,7 @@ class TableLayout:
     names: tuple[str, ...]
     features: tuple[int, ...]
     vectors: dict[str, int]
-    delimiter: str
+    dialect: Dialect
     kinds: dict[int, str] = field(default_factory=dict)
     label_kind: str | None = None
     folders: dict[int, tuple[str, str | None]] = field(default_factory=dict)
@@ -206,9 +244,9 @@ def show_name(path: str) -> str:
 
 
 def lay_out(
-    names: tuple[str, ...], path: str, columns: Columns, before: tuple[str, ...] | None, delimiter: str = ""
+    names: tuple[str, ...], path: str, columns: Columns, before: tuple[str, ...] | None, dialect: Dialect = NO_TEXT
 ) -> TableLayout:
-    """Return the layout of a table; `delimiter` is that of text.
+    """Return the layout of a table; `dialect` is that of text.
 
     Raises InputError if its columns differ from `before` (those of the first file).
     """
@@ -227,7 +265,7 @@ def lay_out(
             remedy = f"use --index {j + 1} if it names the rows, or --drop {j + 1}"
             raise NeedsOptionError(f"{where}: column {j + 1} has no name: {remedy}")
         if position[name] != j:
-            remedy = "; if the first row is data, use --header no" if delimiter else ""
+            remedy = "; if the first row is data, use --header no" if dialect.delimiter else ""
             raise InputError(f"{where}: columns {j + 1} and {position[name] + 1} are both named {name!r}{remedy}")
     for name in columns.features or ():
         if name not in position:
@@ -240,10 +278,21 @@ def lay_out(
         raise InputError(f"{where}: no feature columns; there are {_list(names)}")
     kinds = _find_kinds(names, where, columns, features, vectors.get("label"))
     label_kind = TEXT if vectors.get("label") in kinds else columns.label_kind
+    if columns.features is not None and before is None:
+        _warn_of_others(names, where, columns, {*features, *vectors.values(), *unread})
     if not columns.read_label:
         vectors.pop("label", None)
     values = {len(names) - len(folders) + k: (kind, value) for k, (_, kind, value) in enumerate(folders)}
-    return TableLayout(where, names, features, vectors, delimiter, kinds, label_kind, values, columns.decimal)
+    return TableLayout(where, names, features, vectors, dialect, kinds, label_kind, values, columns.decimal)
+
+
+def _warn_of_others(names: tuple[str, ...], where: str, columns: Columns, used: set[int]) -> None:
+    """Log a warning with the number and the first names of the columns that are neither features nor known others."""
+    known = used.union(find_column(name, names) for name in columns.others)
+    others = [name for j, name in enumerate(names) if j not in known]
+    if others:
+        verb = "is not a feature and is" if len(others) == 1 else "are not features and are"
+        LOGGER.warning(f"{where}: {say_count(len(others), 'column')} {verb} ignored: {_list(others)}")
 
 
 def _find_values(names: tuple[str, ...], path: str, columns: Columns) -> list[tuple[str, str, str | None]]:

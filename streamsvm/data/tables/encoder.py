@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -100,13 +101,13 @@ def read_labels(column: Any, place: Place, kind: str | None) -> Vector:
     return found
 
 
-def find_kind(column: Any, decimal: str | None = None) -> str:
-    """Return the kind that fits all values of a column: "number", "date" or "text". decimal: see Columns."""
+def find_kind(column: Any, decimal: str | None = None, date_format: str | None = None) -> str:
+    """Return the kind that fits all values of a column: "number", "date" or "text". The options: see Columns."""
     if not is_text(column):
         return "number" if is_number(column.type) else "date"
     if _parse_numbers(column, decimal)[0] is not None:
         return "number"
-    return "date" if _parse_dates(column) is not None else "text"
+    return "date" if _parse_dates(column, date_format) is not None else "text"
 
 
 def is_blank(column: Any) -> bool:
@@ -146,20 +147,20 @@ def read_numbers(column: Any, place: Place, decimal: str | None, remedy: str) ->
     return found
 
 
-def read_dates(column: Any, place: Place, remedy: str) -> F64:
+def read_dates(column: Any, place: Place, date_format: str | None, remedy: str) -> F64:
     """Return the days from 1970-01-01 to each date, NaN where missing. Raises InputError for other values.
 
-    remedy: the advice that the error gives.
+    date_format: see Columns. remedy: the advice that the error gives.
     """
     if is_number(column.type):
         if column.null_count < len(column):
             raise NeedsOptionError(f"{place(0)}: a number; {remedy}")
         return np.full(len(column), np.nan)
-    values = _parse_dates(column) if is_text(column) else _to_days(column)
+    values = _parse_dates(column, date_format) if is_text(column) else _to_days(column)
     if values is None:
-        bad = next(i for i in range(len(column)) if _parse_dates(column.slice(i, 1)) is None)
-        shown = checks.show_text(column[bad].as_py())
-        raise NeedsOptionError(f"{place(bad)}: not a date such as 2024-12-31T23:59:59: {shown!r}; {remedy}")
+        bad = next(i for i in range(len(column)) if _parse_dates(column.slice(i, 1), date_format) is None)
+        shown, form = checks.show_text(column[bad].as_py()), date_format or "such as 2024-12-31T23:59:59"
+        raise NeedsOptionError(f"{place(bad)}: not a date {form}: {shown!r}; {remedy}")
     return values
 
 
@@ -228,9 +229,17 @@ def _parse_numbers(column: Any, decimal: str | None) -> tuple[npt.NDArray[np.flo
     return np.array([*numbers, np.nan], np.float64)[codes], 0
 
 
-def _parse_dates(column: Any) -> npt.NDArray[np.float64] | None:
+def _parse_dates(column: Any, date_format: str | None) -> npt.NDArray[np.float64] | None:
     """Return a column of text as days since 1970 if all its values are dates or times with a zone; otherwise None."""
     known = _without_missing(column)
+    if date_format is not None:
+        coded, times = known.dictionary_encode(), list[datetime]()
+        for word in coded.dictionary.to_pylist():
+            if (time := checks.parse_date(word, date_format)) is None:
+                return None
+            times.append(time)
+        days = np.append(_to_days(pyarrow.array(times, pyarrow.timestamp("us", "UTC"))), np.nan)
+        return np.asarray(days[coded.indices.fill_null(len(times)).to_numpy()], np.float64)
     for zone in (None, "UTC"):
         try:
             return _to_days(known.cast(pyarrow.timestamp("us", zone)))
@@ -339,7 +348,7 @@ class TableEncoder:
     def _choose(self, k: int, name: str, named: str | None, first: FirstRows) -> str:
         """Return the kind of column k in the encoding. named: the kind that the user or a folder assigned, if any."""
         known = [arrays[k] for arrays, _ in first if named is None and not is_blank(arrays[k])]
-        found = {find_kind(array, self.asked.decimal) for array in known}
+        found = {find_kind(array, self.asked.decimal, self.asked.date_format) for array in known}
         kind = named or (found.pop() if len(found) == 1 else "text" if found else "number")
         if kind != "text":
             return kind
@@ -373,7 +382,7 @@ class TableEncoder:
             elif kind == "hash":
                 X[:, k] = read_hashes(array, column.name, encoding.n_hashed, encoding.seed)
             elif kind == "date":
-                X[:, k] = read_dates(array, places(k), remedy)
+                X[:, k] = read_dates(array, places(k), self.asked.date_format, remedy)
             else:
                 X[:, k] = read_numbers(array, places(k), self.asked.decimal, remedy)
         if encoding.missing is None and (missing := np.isnan(X)).any():

@@ -100,7 +100,8 @@ def test_all_columns_of_text_of_a_frame_are_named_at_once() -> None:
 @pytest.mark.parametrize(
     ("y", "labels"),
     [
-        ([True, False, True], [1.0, 0.0, 1.0]),
+        ([True, False, True], [True, False, True]),
+        (np.array([True, False, True], object), [True, False, True]),
         (np.array([1, 2, 3], np.uint8), [1.0, 2.0, 3.0]),
         (np.array([1, 2.5, True], object), [1.0, 2.5, 1.0]),
         (["1", "2", "3"], ["1", "2", "3"]),
@@ -111,10 +112,10 @@ def test_all_columns_of_text_of_a_frame_are_named_at_once() -> None:
     ],
 )
 def test_labels(y: Any, labels: list[Any]) -> None:
-    """Numbers, booleans too, are float64; texts stay texts, and so do bytes of UTF-8."""
+    """Numbers are float64; booleans stay booleans, and texts stay texts; so do bytes of UTF-8."""
     read = together(read_arrays(np.ones((3, 1)), y))["labels"]
     assert read.tolist() == labels
-    assert read.dtype.kind == ("f" if isinstance(labels[0], float) else "U")
+    assert read.dtype.kind == {bool: "b", float: "f", str: "U"}[type(labels[0])]
 
 
 ONES = np.ones((3, 2))

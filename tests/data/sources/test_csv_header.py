@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 import streamsvm
 from streamsvm import LinearSVC
 from streamsvm.data.sources import csv as csv_text
-from streamsvm.data.sources.csv_rows import LONG_CELL, MORE_TEXT, count_lines, find_first_end, find_last_end
+from streamsvm.data.sources.csv_rows import LONG_CELL, MORE_TEXT, OPEN_CELL, count_lines, find_first_end, find_last_end
 from streamsvm.data.tables.checks import NOT_UTF8
-from streamsvm.data.tables.columns import Columns
+from streamsvm.data.tables.columns import Columns, Dialect
 from streamsvm.models.evaluate import evaluate
 from streamsvm.models.predict import predict
 from streamsvm.models.score import score
@@ -58,13 +58,13 @@ def test_rows_end_where_the_csv_module_ends_them(text: str, ended: bool) -> None
         whole = [end for end in whole if end < len(text)] or [0]
     if not ended and whole[-1] == len(text) and text.endswith("\r"):
         whole = whole[:-1]
-    end, opened = find_last_end(content, ",", ended)
+    end, opened = find_last_end(content, Dialect(","), ended)
     assert (end, opened is not None) == (whole[-1], is_open(text))
     if opened is not None:
         assert text[opened] == '"'
         assert text[:opened][-1:] in ("", ",", "\n", "\r")
         assert (is_open(text[:opened]), is_open(text[: opened + 1])) == (False, True)
-    assert find_first_end(content, 0, ",") == (ends[1] if len(ends) > 1 else 0)
+    assert find_first_end(content, 0, Dialect(",")) == (ends[1] if len(ends) > 1 else 0)
     assert count_lines(content) == sum(line[-1] in "\r\n" for line in lines)
 
 
@@ -180,7 +180,7 @@ def test_a_quoted_value_without_an_end(write_file: WriteFile, text: str, block_b
     """It would swallow all rows that follow."""
     path = write_file(text)
     found = fault_in(read_csv([path], Columns(), block_bytes), path)
-    assert found == "3:1: a quoted value does not end: is a quote missing?"
+    assert found == f"3:1: {OPEN_CELL}"
 
 
 def test_a_quoted_value_that_is_too_long(write_file: WriteFile, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -195,8 +195,8 @@ def test_a_quoted_value_that_is_too_long(write_file: WriteFile, monkeypatch: pyt
     [
         ('y,"a"b', f"2: {MORE_TEXT}"),
         ('"y" ,a', f"1: {MORE_TEXT}"),
-        ('y,"a', "1: a quoted value does not end: is a quote missing?"),
-        ('"y,a', "1: a quoted value does not end: is a quote missing?"),
+        ('y,"a', f"1: {OPEN_CELL}"),
+        ('"y,a', f"1: {OPEN_CELL}"),
         ("y," + "a" * 131073, f"1: {LONG_CELL}"),
     ],
 )

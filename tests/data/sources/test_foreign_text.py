@@ -88,10 +88,6 @@ def test_binary_data_are_not_taken_for_utf16(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "advice"),
     [
-        (b"a\tb\ty\n1\t2\t0\n", "--format csv reads it"),
-        (b"# made by X\n\na,b,y\n1,2,0\n", "--format csv reads it"),
-        (b"a b y\n1 2 0\n", "--format csv --sep ' ' reads it"),
-        (b'{"a": 1}\n', "--format jsonl reads it"),
         (b'[{"a": 1}]\n', "seems to be a .json file, .*JSON lines"),
         (b"@RELATION r\n@data\n1\n", "seems to be a .arff file, .*loadarff"),
         (b"% a comment\n@relation r\n", "seems to be a .arff file, .*loadarff"),
@@ -103,7 +99,6 @@ def test_binary_data_are_not_taken_for_utf16(tmp_path: Path) -> None:
         (b"\x89HDF\r\n\x1a\n", "seems to be a .h5 file, .*streamsvm.ingest in Python"),
         (b"\x80\x04\x95\x00", "seems to be a .pkl file, .*would run code"),
         (b"\x1f\x8b\x08", "rename it to end in .gz"),
-        (b"\x93NUMPY\x01\x00", "--format npy reads it"),
     ],
 )
 def test_what_a_file_of_an_unknown_ending_holds(
@@ -121,33 +116,68 @@ def test_what_a_file_of_an_unknown_ending_holds(
         ingest("-", tmp_path / "rows.zarr")
 
 
+TABLES = [
+    "a\tb\ty\n1\t2\t0\n3\t4\t1\n",
+    "# made by X\n\na,b,y\n1,2,0\n3,4,1\n",
+    "a b y\n1 2 0\n3  4 1\n",
+    "a;b;y\n1;2;0\n3;4;1\n",
+    '{"a": 1, "b": 2, "y": 0}\n{"a": 3, "b": 4, "y": 1}\n',
+]
+
+
+@pytest.mark.parametrize("name", ["rows.data", "rows.pin", "rows.tab", "rows.txt", "rows.dat", "rows", "rows.data.gz"])
+@pytest.mark.parametrize("content", TABLES)
+def test_files_of_unknown_endings_are_what_they_hold(tmp_path: Path, name: str, content: str) -> None:
+    path = tmp_path / name
+    path.write_bytes(gzip.compress(content.encode()) if name.endswith("gz") else content.encode())
+    assert read_all(path, tmp_path / "rows.zarr", label="y") == [[[1, 2], [3, 4]], [0, 1]]
+
+
+@pytest.mark.parametrize("content", TABLES)
+def test_standard_input_names_the_format_of_other_text(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str
+) -> None:
+    """It can be read only once, so that nobody looks at its first rows; --format svmlight is as strict."""
+    kind = "jsonl" if "{" in content else "csv"
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(content.encode())))
+    with pytest.raises(NeedsOptionError, match=f"^<stdin>:.*--format {kind} reads it"):
+        ingest("-", tmp_path / "rows.zarr")
+    (tmp_path / "rows").write_text(content)
+    with pytest.raises(NeedsOptionError, match=f"rows:.*--format {kind} reads it"):
+        ingest(tmp_path / "rows", tmp_path / "rows.zarr", file_format="svmlight")
+
+
+def test_an_array_of_an_unknown_ending(tmp_path: Path) -> None:
+    np.savez(tmp_path / "rows.npz", X=np.eye(2), y=[0, 1])
+    np.save(tmp_path / "X.npy", np.eye(2))
+    (tmp_path / "X.npy").rename(tmp_path / "X")
+    assert guess_format(tmp_path / "X") == "npy"
+
+
 @pytest.mark.parametrize(
     "content",
-    [ROWS, "#c\n\n1,3 1:2\n", "1,2 1:3\n1:2\n", " +1\t1:2\n", "", "spam 1:2\n", "1,2,0\n3,4,1\n", "-1e3 2:5 # a,b\n"],
-)
+    [ROWS, "#c\n\n1,3 1:2\n", "1,2 1:3\n1:2\n", " +1\t1:2\n", "", "spam 1:2\n", "-1e3 2:5 # a,b\n", "1\n-1\n",
+     "2 qid:1 1:0.5 # a, b\n", "1 1:x\n", "a,b,c\n1 1:2\n"],
+)  # fmt: skip
 def test_what_may_be_svmlight_is_left_to_its_reader(tmp_path: Path, content: str) -> None:
     path = tmp_path / "rows.dat"
-    path.write_text(content)
+    path.write_text(content, "latin1")
     assert guess_format(path) == "svmlight"
 
 
-@pytest.mark.parametrize("content", ["1,2,0\n3,4,1\n", "1\t2\t0\n3\t4\t1\n"])
-def test_tables_of_numbers(tmp_path: Path, content: str) -> None:
-    """They may be lists of labels, so that the reader tells both remedies."""
-    path = tmp_path / "rows.dat"
-    path.write_text(content)
-    for how in ({}, {"label": "3"}):
-        with pytest.raises(InputError, match="--format csv"):
-            ingest(path, tmp_path / "rows.zarr", **how)  # type: ignore[arg-type]
-    assert ingest(path, tmp_path / "rows.zarr", file_format="csv", label="3", header="no").n_features == 2
+@pytest.mark.parametrize(
+    "content", ["1,2,0\n3,4,1\n", "1\t2\t0\n3\t4\t1\n", "1 2 0\n3 4 1\n", "0 2024-01-01 12:30,5\n", "1,12:30\n"]
+)
+def test_what_is_a_table_without_a_header(tmp_path: Path, content: str) -> None:
+    (tmp_path / "rows.dat").write_text(content)
+    assert guess_format(tmp_path / "rows.dat") == "csv"
 
 
-def test_options_are_asked_for_by_their_error(tmp_path: Path) -> None:
-    """`train FILE`, which has no --format, adds that `ingest` has it."""
-    path = tmp_path / "rows.dat"
-    path.write_text("a,y\n1,0\n")
-    with pytest.raises(NeedsOptionError):
-        ingest(path, tmp_path / "rows.zarr")
+def test_wide_rows_of_which_the_first_does_not_end_in_the_head(tmp_path: Path) -> None:
+    pairs = " ".join(f"{k}:0.25" for k in range(1, 20_000))
+    (tmp_path / "pairs").write_text(f"1 {pairs}\n0 {pairs}\n")
+    (tmp_path / "cells").write_text(f"1 {' '.join(['0.25'] * 20_000)}\n")
+    assert [guess_format(tmp_path / name) for name in ("pairs", "cells")] == ["svmlight", "csv"]
 
 
 @pytest.mark.parametrize(

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from sklearn.datasets import dump_svmlight_file
 
 from streamsvm.data.sources import svmlight
 from streamsvm.data.sources.parsing import MAX_DIGITS
-from streamsvm.data.sources.svmlight import ParsedLines, parse_lines
+from streamsvm.data.sources.svmlight import BAD_INDEX, MAX_INDEX, OK, ParsedLines, parse_lines
+from streamsvm.ingestion.readers import ingest
+from streamsvm.system.errors import InputError
 
 
 def parse(text: str, qid_rule: int = svmlight.QID_UNDECIDED) -> ParsedLines:
@@ -262,3 +268,54 @@ def test_every_call_shares_one_compiled_kernel() -> None:
     parse("1 qid:1 1:1\n", svmlight.QID_PRESENT)
     parse_lines(np.frombuffer(bytearray(b"1 1:1\n2 1:1\n"), np.uint8)[:6])
     assert len(svmlight.parse_rows.signatures) == 1
+
+
+def parse_from(base: int, text: str) -> tuple[list[int], int, int]:
+    """Return the indices, the number of features, and the error, if features are numbered from `base`."""
+    found = parse_lines(np.frombuffer(bytearray(text.encode()), np.uint8), base=base)
+    return found.indices.tolist(), found.n_columns, found.error
+
+
+def test_features_numbered_from_0() -> None:
+    assert parse_from(0, "1 0:1 2:1\n0\n1 5:1\n") == ([0, 2, 5], 6, OK)
+    assert parse_from(1, "1 1:1 3:1\n0\n1 6:1\n") == ([0, 2, 5], 6, OK)
+    assert parse_from(0, "1\n") == ([], 0, OK)
+    for text in ("1 0:1 0:1\n", "1 :1\n", "1 x:1\n", "1 1:1 0:1\n", f"1 {MAX_INDEX}:1\n", f"1 {2**64}:1\n"):
+        assert parse_from(0, text)[2] == BAD_INDEX
+    assert parse_from(1, "1 0:1\n")[2] == parse_from(1, "1 :1\n")[2] == BAD_INDEX
+    assert parse_from(0, f"1 {MAX_INDEX - 1}:1\n")[1:] == parse_from(1, f"1 {MAX_INDEX}:1\n")[1:] == (MAX_INDEX, OK)
+
+
+@pytest.mark.parametrize(
+    ("text", "how", "fault"),
+    [
+        ("1 1:1\n0 0:1\n", {"base": 1}, "2:3: index 0 in '0:1': features are numbered from 1 here; --base 0 reads"),
+        ("0 0:1\n1 0:1 0:1\n", {}, "2:7: duplicate index 0 in '0:1': the one before it is 0"),
+        (f"1 {MAX_INDEX}:1\n0 1:1\n", {"base": 0}, f"1:3: .* is too large; the largest is {MAX_INDEX - 1}"),
+    ],
+)  # fmt: skip
+def test_faults_of_features_numbered_from_0(tmp_path: Path, text: str, how: dict[str, Any], fault: str) -> None:
+    (tmp_path / "rows.svm").write_text(text)
+    with pytest.raises(InputError, match=f"rows.svm:{fault}"):
+        ingest(tmp_path / "rows.svm", tmp_path / "rows.zarr", **how)
+
+
+def test_the_first_rows_decide_where_numbers_begin(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As a file of scikit-learn does; a feature 0 below them is refused, unless the user says so."""
+    X = np.random.default_rng(0).normal(size=(20, 3)).astype(np.float32)
+    X[:10, 0] = 0
+    path = tmp_path / "rows.libsvm"
+    dump_svmlight_file(X, np.arange(20) % 2, str(path))
+    for base in (None, "auto", 0, "0"):
+        caplog.clear()
+        made = ingest(path, tmp_path / "rows.zarr", base=base, shuffle=None, overwrite=True)
+        assert np.allclose(np.asarray(made.read(0).X), X)
+        told = [f"{path}: a feature 0 occurs, so features are numbered from 0 (--base 0)"]
+        assert caplog.messages == (told if base in (None, "auto") else [])
+    monkeypatch.setattr(svmlight, "LOOKED_AT_BYTES", 100)
+    with pytest.raises(InputError, match=r":11:3: index 0 in .*; --base 0 reads"):
+        ingest(path, tmp_path / "rows.zarr", overwrite=True)
+    with pytest.raises(InputError, match=r"^base 2: choose 0, 1 or auto$"):
+        ingest(path, tmp_path / "rows.zarr", base=2, overwrite=True)

@@ -22,7 +22,7 @@ from sklearn.datasets import load_svmlight_file
 
 from streamsvm.data.remote import files
 from streamsvm.data.sources import svmlight
-from streamsvm.data.sources.svmlight import read_svmlight
+from streamsvm.data.sources.svmlight import FROM_0, read_svmlight
 from streamsvm.system.errors import InputError
 
 SMALL = b"+1 1:0.5 3:2\n-1 2:1e-3\n# note\n+1\n"
@@ -153,14 +153,13 @@ def test_several_files_in_order_each_with_its_own_lines(small: Path, tmp_path: P
     assert message_of([small, other], block_bytes=8).startswith(f"{other}:3:7: ")
 
 
-FROM_0 = "(dump_svmlight_file needs zero_based=False)"
 ALL_OR_NONE = "(all rows need one, or none)"
 BAD_LINES = [
     ("yes 1:1", 1, "label 'yes' is not a number"),
     (" nan 1:1", 2, "label 'nan' is nan"),
     ("-inf 1:1", 1, "label '-inf' is infinite"),
     ("1e400 1:1", 1, "label '1e400' overflows float64"),
-    ("+1 0:1", 4, "index 0 in '0:1': indices start at 1 " + FROM_0),
+    ("+1 0:1", 4, "index 0 in '0:1': features are numbered from 1 here; " + FROM_0),
     ("+1 3:1 2:1", 8, "descending index 2 in '2:1': the one before it is 3"),
     ("+1 3:1\t03:1", 8, "duplicate index 03 in '03:1': the one before it is 3"),
     ("+1 99999999999999999999:1", 4, "index '99999999999999999999' is too large; the largest is 2147483647"),

@@ -78,8 +78,8 @@ def test_labels_of_text_stay_as_they_are(block_bytes: int, tmp_path: Path, monke
     ("cells", "seem"),
     [
         (("6,3", "7", "0,25"), "numbers with a comma: --decimal ,"),
-        (("29.08.2006", "1.1.06", "02.03.2020 10:15"), "dates: write them as 2024-12-31"),
-        (("08/29/2006", "12/1/2006", "1/2/2020"), "dates: write them as 2024-12-31"),
+        (("29.08.2006", "1.1.06", "02.03.2020 10:15"), "dates: --date-format reads them, such as %d"),
+        (("08/29/2006", "12/1/2006", "1/2/2020"), "dates: --date-format reads them, such as %d"),
         (("12.5%", "3%", "100 %"), "numbers with extra characters"),
         (("$1,000", "$2.50", "-$3"[1:]), "numbers with extra characters"),
         (("1,234,567", "12", "997,800"), "numbers with extra characters"),
