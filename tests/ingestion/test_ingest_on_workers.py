@@ -285,10 +285,11 @@ def test_faults_have_the_message_of_one_process_and_leave_nothing(name: str, her
     paths = [tmp_path / file for file in FAULTS[name]]
     for path, text in zip(paths, FAULTS[name].values(), strict=True):
         path.write_text(text)
+    options = IngestOptions(needs_two_classes=True)
     with pytest.raises(InputError) as alone:
-        write_alone(paths, tmp_path / "alone.zarr", IngestOptions())
+        write_alone(paths, tmp_path / "alone.zarr", options)
     with pytest.raises(InputError) as shared:
-        ingest_on_workers(paths, tmp_path / "shared.zarr", Columns(), IngestOptions())
+        ingest_on_workers(paths, tmp_path / "shared.zarr", Columns(), options)
     assert str(shared.value) == str(alone.value)
     assert sorted(os.listdir(tmp_path)) == sorted(FAULTS[name])
 
@@ -348,10 +349,12 @@ def test_a_client_is_given_to_ingest(client: Client, tmp_path: Path) -> None:
     (tmp_path / "rows.csv").write_text(table)
     alone = ingest(tmp_path / "rows.csv", tmp_path / "alone.zarr")
     rows = da.from_array(X, chunks=(100, 3))
-    for given in (client, client.scheduler.address):
-        by_workers = ingest(tmp_path / "rows.csv", tmp_path / "files.zarr", client=given, overwrite=True)
-        assert by_workers.fingerprint == alone.fingerprint
-        assert ingest(rows, tmp_path / "dask.zarr", y, client=given, overwrite=True).n_rows == 300
+    by_workers = ingest(tmp_path / "rows.csv", tmp_path / "files.zarr", client=client)
+    assert by_workers.fingerprint == alone.fingerprint
+    assert ingest(rows, tmp_path / "dask.zarr", y, client=client).n_rows == 300
+    for source in (tmp_path / "rows.csv", rows):
+        with pytest.raises(InputError, match=r"scheduler tcp://127\.0\.0\.1:1: .*; check the address"):
+            ingest(source, tmp_path / "no.zarr", client="tcp://127.0.0.1:1")
     with pytest.raises(InputError, match="client has no effect on rows in memory, which are read here: omit it"):
         ingest(X, tmp_path / "no.zarr", y, client=client)
     with pytest.raises(InputError, match="like has no effect on rows that a client reads"):
