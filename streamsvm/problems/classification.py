@@ -196,7 +196,7 @@ class OfClasses(Problem):
             fault = f"{source.name}: the class {label} has {rows}, too few for {folds} folds, each of which needs one"
             remedy = "remove the class, merge it with another, add rows of it, or ask for fewer folds (tune --folds)"
             if counts.max() < folds:
-                raise InputError(f"{fault}, as does every other class: {remedy}")
+                raise InputError(f"{fault}, and no class has enough: {remedy}")
             LOGGER.warning(f"{fault}; some folds hold out no row of it: {remedy}")
             fold[counts[y] == 1] = NEVER
         return fold
