@@ -112,7 +112,6 @@ class FoldFits:
         assert codes is not None
         step = _find_step(self.source, find_problem(options.task).count_scores(len(classes)))
         scored = np.arange(0, len(codes), step)
-        scored = scored[self.fold[scored] != NEVER]
         scored = scored if weight is None else scored[weight[scored] > 0.0]
         counts = np.zeros((FOLDS + 1, len(classes)), np.int64)  # the last entries are of rows that are never held out
         np.add.at(counts, (np.minimum(self.fold[scored], FOLDS), codes[scored]), 1)
@@ -185,7 +184,7 @@ def _stay_silent(event: Event) -> None:
 
 def _add_scores(models: list[Model], source: RowSource, step: int, tiles: list[Any], rows: Rows, fold: Folds) -> None:
     """Append a tile: for every step-th row, the scores (m, K) by the model of its fold, the truth, weight and fold."""
-    chosen = np.flatnonzero(((rows.start + np.arange(rows.n_rows)) % step == 0) & (fold != NEVER))
+    chosen = np.flatnonzero((rows.start + np.arange(rows.n_rows)) % step == 0)
     picked, fold, scores = rows.pick(chosen), fold[chosen], np.empty((len(chosen), math.prod(models[0].score_shape)))
     for _, mine, found in list_scores(models, len(models), source, picked.X, np.where(fold == NEVER, 0, fold)):
         scores[mine] = found.reshape(len(mine), -1)

@@ -109,7 +109,6 @@ train rows.zarr --out new --C nan
 train rows.zarr --out new --C much
 train rows.zarr --out new --C 1,2
 train rows.zarr --out new --gamma wide
-train rows.zarr --out new --kernel rbf --gamma 0
 train rows.zarr --out new --kernel rbf --gamma -1
 train rows.zarr --out new --kernel other
 train rows.zarr --out new --kernel poly --degree 0

@@ -183,8 +183,8 @@ def test_a_class_that_cannot_be_calibrated_is_refused_before_the_first_pass(
 
 def test_an_update_is_refused_before_the_first_pass(dataset: Dataset, tmp_path: Path) -> None:
     rare = np.full(600, "a")
-    rare[0] = "b"  # the folds of its only row have no row to fit the probabilities to
-    ingest(X, tmp_path / "rows.zarr", rare)
+    rare[:3] = "b"
+    ingest(X, tmp_path / "rows.zarr", rare, sample_weight=np.where(rare == "b", 0.0, 1.0))
     given = ["train", str(tmp_path / "rows.zarr"), "--keep-ball", "--probabilities", "sigmoid"]
     assert main([*given, "--out", str(tmp_path / "run")]) == 2
     assert not (tmp_path / "run").exists()
