@@ -64,5 +64,5 @@ def test_histories_and_trials_are_frames(dataset: Any) -> None:
     assert trials[["C", "mean", "fold 0"]].to_numpy().tolist() == [
         [trial.C, trial.mean, trial.scores[0]] for trial in tuned.trials
     ]
-    assert repr(tuned).startswith(f"Tuned(C {tuned.best.C}, mean score {tuned.best.mean:.4f}, trials: 2")
+    assert repr(tuned).startswith(f"Tuned(C {tuned.best.C}, mean accuracy {tuned.best.mean:.4f}, trials: 2")
     assert repr(tuned.estimator) == repr(LinearSVC(**tuned.estimator.get_params()))

@@ -109,7 +109,12 @@ def score_on_workers(
     load = partial(load_or_compile, _name_functions(model, source.is_sparse), run_scores)
     model_bytes = len(pickle.dumps(model, pickle.HIGHEST_PROTOCOL))
     need_bytes = model_bytes + work_bytes[0] + (CHUNKS_A_THREAD + 1) * work_bytes[1]
-    limits: dict[str, Any] = {"need_bytes": need_bytes, "budget_bytes": memory_bytes, "scheduler": scheduler}
+    limits: dict[str, Any] = {
+        "need_bytes": need_bytes,
+        "budget_bytes": memory_bytes,
+        "scheduler": scheduler,
+        "client": None,
+    }
     with open_workers(load=load, workers=None, remedy="give the workers more memory", **limits) as client:
         shared, at = share(client, (model, source)), 0
         while at < source.n_chunks:

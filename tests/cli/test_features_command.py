@@ -164,7 +164,7 @@ def test_rows_of_another_map_are_refused(run: Run, data: Path, trained: Path, tm
     assert np.ptp(known) > 0.1
 
 
-@pytest.mark.parametrize(("after", "kept"), [(0, set()), (4, {".f.zarr.passes.npz"}), (-1, {".f.zarr.passes.npz"})])
+@pytest.mark.parametrize(("after", "kept"), [(0, set()), (16, {".f.zarr.passes.npz"}), (-1, {".f.zarr.passes.npz"})])
 def test_ctrl_c_leaves_what_it_says(
     run: Run, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: int, kept: set[str]
 ) -> None:

@@ -130,6 +130,7 @@ def test_the_shuffle_does_not_depend_on_threads(tmp_path: Path, monkeypatch: pyt
 def test_one_class_only_gives_a_warning_or_is_refused(
     write: Write, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.handler.setLevel(0)  # Dask silences the handlers of the root logger while a cluster is open
     X = np.ones((5, 2), np.float32)
     for labels, shown in ((np.full(5, 3.0), "3"), (np.array(["ham"] * 5), "ham")):
         with pytest.raises(InputError, match=f"mails.svm: every row has the label {shown}"):

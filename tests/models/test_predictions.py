@@ -163,7 +163,7 @@ def test_a_few_pieces_of_a_file_are_in_flight(table: Path, monkeypatch: pytest.M
     read_pieces, lock = 0, threading.Lock()
     (whole,) = open_files([table], None, _columns())
 
-    def open_pieces(*_: Any) -> Iterator[Any]:
+    def open_pieces(*_: Any, **__: Any) -> Iterator[Any]:
         nonlocal read_pieces
         for k in range(20):
             with lock:

@@ -260,12 +260,12 @@ def test_a_grid_is_resumed_with_its_map(lost: int, run: Run, tmp_path: Path, mon
 
 BAD = {
     "a kernel method": (["--map", "nystrom", "--solver", "smo"], "solver smo: evaluates kernels itself"),
-    "a large rank": (["--map", "eigen", "--rank", N + 1], f"rank is {N + 1}; "),
+    "a large rank": (["--map", "eigen", "--rank", N + 1], f"rank (n_components in Python) is {N + 1}; "),
     "no map": (["--rank", 5], "--rank has no effect without --map; remove it, or choose a --map"),
     "a rank of products": (["--map", "polynomial", "--rank", 5], "--rank has no effect with --map polynomial"),
     "a kernel of products": (["--map", "polynomial", "--gamma", 1], "--gamma has no effect with --map polynomial"),
     "degree": (["--map", "nystrom", "--degree", 2], "--degree has no effect with --kernel rbf"),
-    "no gamma": (["--map", "nystrom", "--gamma", -1], "gamma is -1.0; it must be positive"),
+    "no gamma": (["--map", "nystrom", "--gamma", -1], "gamma is -1.0; it must be at least 0"),
     "sigmoid": (["--map", "nystrom", "--kernel", "sigmoid"], "the kernel sigmoid has no features"),
     "cost": (["--map", "nystrom", "--C", -1], "C is -1.0; it must be positive"),
     "memory": (["--map", "nystrom", "--memory", "20MB"], "of memory is needed"),

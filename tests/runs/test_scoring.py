@@ -177,15 +177,15 @@ def test_measures_of_the_area(name: str) -> None:
 
 def test_the_best_setting_is_that_of_the_measure() -> None:
     """All rows are predicted to be of the frequent class with a small C: only the balanced accuracy tells."""
-    y = (SCORE > 2.0).astype(np.int32)
-    costs = [1e-6, 1.0]
+    y = (SCORE > 2.5).astype(np.int32)
+    costs = [1e-6, 100.0]
     accuracy, balanced = (streamsvm.tune(X, y, C=costs, folds=3, scoring=name) for name in (None, "balanced_accuracy"))
     assert accuracy.scoring == "accuracy"
     by_name = {name: [t.mean for t in each.trials] for name, each in (("a", accuracy), ("b", balanced))}
     for found in (accuracy, balanced):
         assert found.best.mean == max(trial.mean for trial in found.trials)
     assert by_name["b"][0] == 0.5
-    assert balanced.best.C == 1.0
+    assert balanced.best.C == 100.0
     dummy = DummyClassifier().fit(X, y)
     assert by_name["a"][0] == pytest.approx(accuracy_score(y, dummy.predict(X)), abs=0.01)
 

@@ -174,7 +174,7 @@ def _read_column(path: str, group: Group, label: str, n_rows: int, what: str) ->
     """Return the distinct values of a column of obs, and for each row the index of its value."""
     name, columns = f"{path}/obs/{label}", zarr_arrays.open_node(group, "obs", path)
     if zarr_arrays.is_array(columns):
-        raise InputError(f"{path}/obs: {OLD_FORM}")
+        raise InputError(f"{path}/obs: {OLD_FORM if columns.dtype.names else 'is an array, not a group of columns'}")
     if not zarr_arrays.is_name(label) or not zarr_arrays.exists(columns, label):
         there = ", ".join(zarr_arrays.list_names(columns)) or "none"
         raise InputError(f"{path}: no column {label!r} in obs; there are {there}")

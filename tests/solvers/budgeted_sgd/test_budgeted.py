@@ -287,7 +287,7 @@ def test_the_command(run: Run, datasets: dict[str, Dataset], tmp_path: Path) -> 
     ran = run("train", data, "--solver", "budgeted-sgd", "--out", tmp_path / "a", "--json", "--option", "epochs=2")
     assert (ran.code, ran.result["status"], ran.result["passes"]) == (0, "pass_limit", 3)
     assert json.loads((tmp_path / "a" / "settings.json").read_text())["kernel"]["name"] == "rbf"
-    arguments = ("train", data, "--solver", "budgeted-sgd", "--option", "epochs=2", "--max-passes", "1")
+    arguments = ("train", data, "--solver", "budgeted-sgd", "--option", "epochs=2", "--max-passes", "2")
     ran = run(*arguments, "--out", tmp_path / "b")
     assert ran.code == 3
     assert "pass_limit" in ran.out
