@@ -107,8 +107,8 @@ class Csv(Arguments):
     date_format : FORMAT
         the form of dates in tables, as for strptime, such as %%d.%%m.%%Y (default: 2024-12-31)
     base
-        the number of the first feature in svmlight text; auto: 0 if the first rows have a feature 0 (default: auto, or
-        as the model was trained)
+        the number of the first feature in svmlight text; auto: 0 if the first rows have a feature 0, otherwise 1
+        (default: 1, or as the model was trained)
     """
 
     format = option(choices=NAMES)

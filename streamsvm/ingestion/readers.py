@@ -63,8 +63,8 @@ def settle_format(
     """Return the format of files, and roles with the syntax in which the files are read.
 
     known: the recorded syntax of earlier rows (see `describe_syntax`), which holds where the user gives no other one.
-    If the base of svmlight text is neither given nor known, the first rows of the first file decide it. Raises
-    InputError for unknown or different formats.
+    If the base of svmlight text is "auto", the first rows of the first file decide it. Raises InputError for unknown or
+    different formats.
     """
     known = known or {}
     kinds = {file_format or formats.guess_format(path, known.get("format")) for path in paths}
@@ -80,6 +80,8 @@ def settle_format(
         return "csv", replace(columns, sep=columns.sep or "\t")
     if columns.base is not None and columns.base != "auto":
         return kind, replace(columns, base=int(columns.base))
+    if kind == "svmlight" and columns.base is None:
+        return kind, replace(columns, base=1)
     if kind == "svmlight":
         compile_parser(kind)
         columns = replace(columns, base=find_base(paths[0], columns.multi_label))
@@ -321,7 +323,8 @@ def ingest(
     date_format : str, optional
         The form of dates in tables, as a pattern of strptime such as "%d.%m.%Y". By default that of ISO 8601.
     base : {0, 1, "auto"}, optional
-        The number of the first feature in svmlight text. By default, 0 if the first rows have a feature 0, otherwise 1.
+        The number of the first feature in svmlight text, by default 1. "auto" means 0 if the first rows have a feature
+        0, and 1 otherwise.
     drop : str or list of str
         Columns of a table that are left out, by name, or by number counted from 1.
     index : str, optional

@@ -19,7 +19,7 @@ NAMED = re.compile(
 MEMORY = re.compile(r"'[\d.]+[kMG]?B'")  # sizes that depend on the memory of the process
 
 INGEST_FILES = [
-    "word.svm", "order.svm", "twice.svm", "huge.svm", "nan.svm", "nolabel.svm",
+    "word.svm", "order.svm", "twice.svm", "zero.svm", "huge.svm", "nan.svm", "nolabel.svm",
     "bigindex.svm", "empty.svm", "comment.svm", "qid.svm", "qidgone.svm", "label53.svm", "word.csv", "short.csv",
     "long.csv", "gap.csv", "nolabel.csv", "na.csv", "samename.csv", "quote.csv", "header.csv", "empty.csv",
     "text.csv", "target.csv", "day.csv", "comma.csv", "latin.csv", "bad.jsonl", "odd.jsonl", "plain.txt",

@@ -37,7 +37,7 @@ KINDS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "days before months": ("rows.csv", DAYS, {"label": "y", "date_format": "%d.%m.%Y"}),
     "a format of another ending": ("rows.json", LINES, {"label": "y", "file_format": "jsonl"}),
     "tabs": ("rows.csv", "a,b\ty\n1\t0\n2\t1\n", {"label": "y", "file_format": "tsv"}),
-    "features from 0": ("rows.svm", "0 0:1 1:2\n1 0:3\n", {}),
+    "features from 0": ("rows.svm", "0 0:1 1:2\n1 0:3\n", {"base": "auto"}),
 }  # fmt: skip
 
 
@@ -83,10 +83,10 @@ def test_what_is_recorded(tmp_path: Path) -> None:
 
 
 def test_workers_record_the_same(tmp_path: Path, here: None) -> None:
-    path, columns = tmp_path / "rows.svm", Columns()
+    path, columns = tmp_path / "rows.svm", Columns(base="auto")
     path.write_text("0 0:1 2:2\n1 1:3\n")
     made = ingest_on_workers([path], tmp_path / "shared.zarr", columns, IngestOptions())
-    alone = ingest(path, tmp_path / "alone.zarr")
+    alone = ingest(path, tmp_path / "alone.zarr", base="auto")
     assert made.read_as == alone.read_as == {"base": 0}
     assert np.array_equal(made.read(0).X, alone.read(0).X)  # type: ignore[arg-type]
     assert made.n_features == 3

@@ -84,7 +84,7 @@ class Columns:
     date_format : str, optional
         The form of the dates in text, as a pattern of strptime; by default that of ISO 8601, such as 2024-12-31.
     base : {0, 1, "auto"}, optional
-        The number of the first feature in svmlight text; see `ingestion.readers.settle_format`.
+        The number of the first feature in svmlight text, by default 1; see `ingestion.readers.settle_format`.
     others : tuple of str
         Columns that are known not to be features. If the features are known, other columns are ignored with a warning.
     label_kind : {"text", "target", "given"}, optional
