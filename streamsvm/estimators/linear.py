@@ -36,8 +36,7 @@ SKLEARN_SOLVERS = {  # of LogisticRegression, with the texts of their warnings a
     "liblinear": "Liblinear failed to converge, increase the number of iterations.",
     "newton-cg": "newton-cg failed to converge. Increase the number of iterations.",
     "newton-cholesky": "Newton solver did not converge after {} iterations.",
-    "sag": "The max_iter was reached which means the coef_ did not converge.",
-    "saga": "The max_iter was reached which means the coef_ did not converge.",
+    **dict.fromkeys(("sag", "saga"), "The max_iter was reached which means the coef_ did not converge."),
 }
 
 
@@ -93,8 +92,7 @@ class BaseLinear(SolverParameters, BaseSVM):  # type: ignore[misc]
         return put_weights(self.model_, self.coef_, self.intercept_)
 
     def _name_map(self) -> FeatureOptions | None:
-        found = self.feature_map
-        if found is None:
+        if (found := self.feature_map) is None:
             return None
         if getattr(found, "name", None) not in MAPS:
             raise InputError(f"feature_map is {found!r:.60}; an object such as streamsvm.Nystroem() is expected")
@@ -378,9 +376,8 @@ class LogisticRegression(LinearClassifier):
     def _name_options(self) -> dict[str, Any]:
         cost = {"C": INFINITE_COST} if self._has_no_penalty() else {}
         if self.penalty is None and self.C not in (1.0, np.inf):
-            warnings.warn(
-                f"Setting penalty=None will ignore the C and l1_ratio parameters (C={self.C!r})", stacklevel=6
-            )
+            told = f"Setting penalty=None will ignore the C and l1_ratio parameters (C={self.C!r})"
+            warnings.warn(told, stacklevel=6)
         return {**super()._name_options(), **cost, "loss": "logistic", "penalty": self._name_penalty()}
 
 

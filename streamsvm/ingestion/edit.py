@@ -99,7 +99,7 @@ def _start_survey(dataset: Dataset, name: str, options: IngestOptions) -> Survey
     if labels and isinstance(labels[0], str):
         survey.texts = {label: code for code, label in enumerate(labels)}
     else:
-        survey.labels, survey.has_numbers = set(map(float, labels)), not isinstance(labels[0], bool)
+        survey.labels, survey.has_numbers = set(map(float, labels)), not all(isinstance(each, bool) for each in labels)
     return survey
 
 

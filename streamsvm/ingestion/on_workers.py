@@ -233,7 +233,7 @@ def ingest_on_workers(
     columns = encode_as(columns, None, options.regression)
     paths, name = [str(path) for path in list_files(sources)], join_names(sources)
     columns = replace(columns, folders=find_folders(sources, paths, columns.features))
-    if scheduler is not None:  # workers of a running cluster have other working directories
+    if (scheduler, client) != (None, None):  # workers of a running cluster have other working directories
         paths = [path if is_remote(path) or path == "-" else str(Path(path).absolute()) for path in paths]
     kind, columns = _require_readable(paths, name, columns, options.append, file_format)
     options = replace(options, label_column=columns.label, qid_column=columns.qid)

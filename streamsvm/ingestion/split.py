@@ -15,14 +15,14 @@ from streamsvm.data.open import open_dataset
 from streamsvm.data.store.dataset import Dataset
 from streamsvm.data.store.destination import open_destination
 from streamsvm.data.store.edits import require_editable
-from streamsvm.data.store.manifest import ENCODING, LABEL_COLUMN, QID_COLUMN
+from streamsvm.data.store.manifest import ENCODING, LABEL_COLUMN, QID_COLUMN, READ_AS
 from streamsvm.ingestion.edit import copy_rows, count_items
 from streamsvm.system.errors import InputError, say_count
 from streamsvm.system.files import refuse_inputs
 from streamsvm.system.interrupts import caught
 
 Flags = npt.NDArray[np.bool_]
-KEPT = ("shuffle", ENCODING, LABEL_COLUMN, QID_COLUMN)  # the entries of the manifest that both parts have, too
+KEPT = ("shuffle", ENCODING, LABEL_COLUMN, QID_COLUMN, READ_AS)  # the manifest entries that both parts get
 
 
 def split(

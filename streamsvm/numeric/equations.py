@@ -43,10 +43,15 @@ def move(point: Point, direction: Point, length: float) -> Point:
 
 
 LONG_WIDTH = 1000  # the factorisation of a wider matrix may take longer than a tenth of a second
-# SciPy's own wrapper holds Python's lock, so that neither the time limit nor Ctrl-C could be noticed.
-_DPOTRF = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 5)(
-    get_cython_function_address("scipy.linalg.cython_lapack", "dpotrf")
-)
+
+
+def _open_lapack(name: str, n_arguments: int) -> Callable[..., None]:
+    """Return a function of LAPACK; SciPy's wrappers hold Python's lock, which hides the time limit and Ctrl-C."""
+    address = get_cython_function_address("scipy.linalg.cython_lapack", name)
+    return ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * n_arguments)(address)
+
+
+_DPOTRF, _DTRTRS = _open_lapack("dpotrf", 5), _open_lapack("dtrtrs", 10)
 
 
 def finish_matrix(width: int, function: Callable[..., T], *arguments: Any) -> T:
@@ -65,6 +70,13 @@ def find_factor(M: F64) -> F64 | None:
         return None
     _DPOTRF(b"U", ctypes.byref(width), U.ctypes.data, ctypes.byref(stride), ctypes.byref(info))
     return None if info.value else np.tril(U.T).T
+
+
+def invert_factor(U: F64) -> F64:
+    """Return the inverse of an upper triangular matrix in Fortran order whose diagonal has no zeros."""
+    X, width, info = np.eye(len(U), order="F"), ctypes.byref(ctypes.c_int(len(U))), ctypes.c_int()
+    _DTRTRS(b"U", b"N", b"N", width, width, U.ctypes.data, width, X.ctypes.data, width, ctypes.byref(info))
+    return X
 
 
 RIDGES = (0.0, 1e-14, 1e-12, 1e-9, 1e-6)  # shares of a matrix's diagonal to add to it; the first that works is used

@@ -83,6 +83,17 @@ def test_all_rows_are_there(layout: str, scale: str, tmp_path: Path) -> None:
     assert verify(dataset)["verified_rows"] == N
 
 
+@pytest.mark.parametrize("regression", [False, True])
+def test_rows_without_classes_are_appended(regression: bool, tmp_path: Path) -> None:
+    X, _, weight = make_rows()
+    y, path = weight if regression else None, tmp_path / "d.zarr"
+    ingest(X, path, y, regression=regression, shuffle=None)
+    dataset = ingest(X, path, y, append=True, shuffle=None)
+    assert (dataset.n_rows, dataset.classes) == (2 * N, None)
+    if regression:
+        np.testing.assert_array_equal(dataset.column("target"), np.concatenate((weight, weight)))
+
+
 @pytest.mark.parametrize("layout", ["dense", "sparse"])
 def test_single_rows_are_found_by_their_numbers(layout: str, tmp_path: Path) -> None:
     dataset = make_joined(tmp_path / "d.zarr", layout)

@@ -342,14 +342,15 @@ def test_on_two_workers(on_two_workers: None, tmp_path: Path) -> None:
     assert told == [200, 400, 600, 800, 1000]
 
 
-def test_a_client_is_given_to_ingest(client: Client, tmp_path: Path) -> None:
+def test_a_client_is_given_to_ingest(client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Files are read by its workers, Dask collections computed by them; the dataset is that of one process."""
+    monkeypatch.chdir(tmp_path)  # the workers have another working directory
     X, y = np.random.default_rng(0).normal(size=(300, 3)), np.arange(300) % 2
     table = "\n".join(["a,b,c,label", *(",".join(map(str, row)) for row in np.column_stack((X, y)).tolist())])
     (tmp_path / "rows.csv").write_text(table)
     alone = ingest(tmp_path / "rows.csv", tmp_path / "alone.zarr")
     rows = da.from_array(X, chunks=(100, 3))
-    by_workers = ingest(tmp_path / "rows.csv", tmp_path / "files.zarr", client=client)
+    by_workers = ingest("rows.csv", "files.zarr", client=client)
     assert by_workers.fingerprint == alone.fingerprint
     assert ingest(rows, tmp_path / "dask.zarr", y, client=client).n_rows == 300
     for source in (tmp_path / "rows.csv", rows):

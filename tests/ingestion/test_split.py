@@ -103,6 +103,12 @@ def test_a_model_of_one_part_measures_the_other(tmp_path: Path, capsys: pytest.C
         assert "accuracy 1.0000" in capsys.readouterr().out
 
 
+def test_both_parts_remember_how_the_files_are_read(tmp_path: Path) -> None:
+    (tmp_path / "rows.svm").write_text("1 0:1 1:2\n-1 0:2 1:1\n" * 10)
+    whole = streamsvm.ingest(tmp_path / "rows.svm", tmp_path / "whole.zarr", base=0)
+    assert [part.read_as for part in (whole, *split(whole, tmp_path))] == 3 * [{"base": 0}]
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [

@@ -1,13 +1,13 @@
-"""Cholesky factors: those of SciPy, to the last bit, without its lock."""
+"""Cholesky factors and their inverses: those of SciPy, to the last bit, without its lock."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
-from scipy.linalg import cholesky
+from scipy.linalg import cholesky, solve_triangular
 
 from streamsvm.numeric import equations
-from streamsvm.numeric.equations import factorise, find_factor
+from streamsvm.numeric.equations import factorise, find_factor, invert_factor
 from streamsvm.system import deadline
 
 
@@ -19,6 +19,14 @@ def test_factors_are_those_of_scipy(width: int) -> None:
     assert factor is not None
     assert factor.tobytes() == (cholesky(matrix, lower=False) if width else matrix).tobytes()
     assert factor.flags.f_contiguous
+
+
+@pytest.mark.parametrize("width", [1, 5, 64, 333])
+def test_inverses_are_those_of_scipy(width: int) -> None:
+    rows = np.random.default_rng(width).normal(size=(width, width))
+    factor = find_factor(rows @ rows.T + np.eye(width))
+    assert factor is not None
+    assert invert_factor(factor).tobytes() == solve_triangular(factor, np.eye(width)).tobytes()
 
 
 def test_a_matrix_without_a_factor() -> None:

@@ -131,7 +131,7 @@ class HingeRows:
 
 
 def _split(n: int) -> list[slice]:
-    """Return at most PARTS parts of n items, of at least PART_ROWS items each if there are several."""
+    """Return at most PARTS parts of n items; all but the last have the same size, of at least PART_ROWS."""
     size = max(PART_ROWS, -(-n // PARTS))
     return [slice(at, min(at + size, n)) for at in range(0, max(n, 1), size)]
 
@@ -204,8 +204,8 @@ def minimise(
             smoothing = widest = smoothing * NARROWER
             continue
         near = (np.abs(slack) <= smoothing if on_edge else np.abs(slack) < smoothing).nonzero()[0]
-        matrix = data.add_products(quadratic.Q, near, costs[near] / (2.0 * smoothing))
-        step = solve_definite(matrix, v - product)
+        # no name keeps the matrix: it would be held while the next one is added up
+        step = solve_definite(data.add_products(quadratic.Q, near, costs[near] / (2.0 * smoothing)), v - product)
         if step is None:  # rounding has made the matrix singular, or overflowed
             break
         along = data.find_margins(step)

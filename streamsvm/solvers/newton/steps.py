@@ -29,10 +29,10 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from scipy.linalg import cho_solve, solve_triangular
+from scipy.linalg import cho_solve
 
 from streamsvm.losses.convex import SmoothLoss, has_kinks
-from streamsvm.numeric.equations import LONG_WIDTH, factorise, finish_matrix
+from streamsvm.numeric.equations import LONG_WIDTH, factorise, finish_matrix, invert_factor
 from streamsvm.numeric.gram import GramSum
 from streamsvm.numeric.rounding import SMALLEST, bound_rounding
 from streamsvm.numeric.row_norms import RowNorm, add_sizes, measure_scaled_rows
@@ -332,7 +332,7 @@ def aim(state: State, point: Point, H: F64) -> tuple[State, float]:
     """Return the state with Newton's step from a point and the next pass's ball, and the expected decrease of P."""
     M, factor = factorise(H + np.eye(len(H)))
     try:
-        A = None if factor is None else finish_matrix(len(M), solve_triangular, factor, np.eye(len(M))).T
+        A = None if factor is None else finish_matrix(len(M), invert_factor, factor).T
     except TimeLimitError:
         A = None
     if factor is None or A is None:
