@@ -17,6 +17,7 @@ from streamsvm.data.store.destination import open_destination
 from streamsvm.data.store.edits import require_editable
 from streamsvm.data.store.manifest import ENCODING, LABEL_COLUMN, QID_COLUMN, READ_AS
 from streamsvm.ingestion.edit import copy_rows, count_items
+from streamsvm.options import check_count
 from streamsvm.system.errors import InputError, say_count
 from streamsvm.system.files import refuse_inputs
 from streamsvm.system.interrupts import caught
@@ -86,6 +87,7 @@ def draw_rows(dataset: Dataset, share: float, seed: int) -> Flags:
     """
     if not 0.0 < share < 1.0:
         raise InputError(f"share is {share}; it must be between 0 and 1")
+    check_count("seed", seed, 0)
     rng, n, y = np.random.default_rng(seed), dataset.n_rows, dataset.column("y")
     units = dataset.column("groups" if "groups" in dataset.vectors else "qid")
     if units is None:
@@ -97,6 +99,7 @@ def draw_rows(dataset: Dataset, share: float, seed: int) -> Flags:
         order = rng.permutation(len(sizes))
         middles = np.cumsum(sizes[order]) - sizes[order] / 2
         is_out = np.isin(place, order[middles <= share * n])
+    drawn = int(is_out.sum())
     if y is not None and dataset.classes is not None:
         kept = np.bincount(y[~is_out], minlength=len(dataset.classes))
         if units is None:
@@ -106,5 +109,6 @@ def draw_rows(dataset: Dataset, share: float, seed: int) -> Flags:
             raise InputError(f"{dataset.name}: too few groups have the class {label!r}: choose another share or seed")
     if is_out.all() or not is_out.any():
         would = f"would hold out {'all' if is_out.all() else 'none'} of the {say_count(n, 'row')}"
+        would += ", because one row of each class is kept" * (drawn > 0 and not is_out.any())
         raise InputError(f"{dataset.name}: a share of {share} {would}; choose another share or seed")
     return is_out

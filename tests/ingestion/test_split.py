@@ -113,7 +113,9 @@ def test_both_parts_remember_how_the_files_are_read(tmp_path: Path) -> None:
     ("given", "message"),
     [
         ({"share": 0.0}, "share is 0.0; it must be between 0 and 1"),
-        ({"share": 0.0001}, "would hold out none of the 503 rows"),
+        ({"share": 0.0001}, "would hold out none of the 503 rows; choose"),
+        ({"share": 0.9999}, "would hold out none of the 503 rows, because one row of each class is kept"),
+        ({"seed": -1}, "seed is -1; a whole number of at least 0 is expected"),
         ({"held_out": "train.zarr"}, "is read by this command"),
         ({"train": "whole.zarr"}, "is read by this command"),
     ],

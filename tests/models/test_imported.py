@@ -20,6 +20,7 @@ from tests.commands import Run, run  # noqa: F401
 from tests.models.exports.trained import Task, as_others_take, compare, score
 
 FILE = "solver_type L2R_L2LOSS_SVC\nnr_class 2\nlabel 3 -1\nnr_feature 2\nbias 10\nw\n0.5 \n-2 \n0.25 \n"
+OF_ONE_CLASS = "solver_type ONECLASS_SVM\nnr_class 2\nnr_feature 1\nbias -1\nrho 0.5\nw\n1 \n"
 
 
 @pytest.mark.parametrize("bias", ["-1", "0.5"])
@@ -130,7 +131,11 @@ def test_a_training_starts_from_it(run: Run, tmp_path: Path) -> None:
         ("bias 10", "bias 10\nbias 10", "'bias 10' where one of"),
         ("-2", "inf", "not finite"),
         ("-2", "-2 1", "has 2 numbers; 1 are expected"),
-        ("0.5", "half", "half"),
+        ("0.5", "half", "line 1 after w has 'half' where a number is expected"),
+        ("bias 10", "bias 10 0", "'bias 10 0' where bias and one value"),
+        (FILE, OF_ONE_CLASS.replace("rho 0.5\n", ""), "rho is missing"),
+        (FILE, OF_ONE_CLASS.replace("rho 0.5", "rho nan"), "rho is not finite"),
+        (FILE, OF_ONE_CLASS.replace("rho 0.5", "rho 0.5 1"), "0.5 1"),
         ("\nw\n", "\n", "where one of"),
         ("solver_type", "svm_type c_svc\nsolver_type", "svm_type"),
         ("solver_type", "é", "not text"),

@@ -247,6 +247,7 @@ TYPES |= {"one_class": "one_class"}  # the losses of LIBSVM's types
 LIBSVM_KERNELS = {"linear": "linear", "polynomial": "poly", "rbf": "rbf", "sigmoid": "sigmoid"}
 LIBSVM_NAMES = ("label", "gamma", "degree", "coef0", "probA", "probB", "prob_density_marks", "total_sv", "nr_sv")
 NEEDED = ("svm_type", "kernel_type", "nr_class", "rho")
+LISTS = ("label", "rho", "probA", "probB", "prob_density_marks", "nr_sv")  # the names with several values
 FIRST = b"svm_type"  # the first word of a model file of LIBSVM
 
 
@@ -282,6 +283,8 @@ def _read_head(file: TextIO, end: str, needed: Sequence[str], known: Sequence[st
     while (words := file.readline(MOST_LINE).split()) != [end]:
         if len(words) < 2 or words[0] not in (*known, *needed) or words[0] in head:
             raise ValueError(f"{' '.join(words)[:40]!r} where one of {', '.join(needed)} and its value are expected")
+        if len(words) > 2 and words[0] not in LISTS:
+            raise ValueError(f"{' '.join(words)[:40]!r} where {words[0]} and one value are expected")
         head[words[0]] = words[1:]
     if missing := [name for name in needed if name not in head]:
         raise ValueError(f"{missing[0]} is missing")
@@ -315,7 +318,11 @@ def _read_liblinear(file: TextIO) -> LinearModel:
     n_scores = len(labels) if len(labels) > 2 or solver == "MCSVM_CS" else 1
     w = _read_weights(file, d + (bias >= 0), n_scores)
     b = bias * w[:, d] if bias >= 0 else np.zeros(n_scores)
-    b = b - float(head.get("rho", ["0"])[0])
+    if "rho" not in head and LOSSES[solver] == "one_class":
+        raise ValueError("rho is missing")
+    b = b - float(" ".join(head.get("rho", ["0"])))
+    if not np.isfinite(b).all():
+        raise ValueError("rho is not finite")
     if not labels:
         classes = np.array(find_problem(info["task"]).own_classes or (), np.int64)
         return LinearModel(coef=w[0, :d], intercept=float(b[0]), classes=classes, info=info)
@@ -337,7 +344,7 @@ def _read_weights(file: TextIO, n_lines: int, n_scores: int) -> F64:
             if len(words) != n_scores:
                 where = f"line {number + 1:,} after w"
                 raise ValueError(f"{where} has {say_count(len(words), 'number')}; {n_scores} are expected")
-            yield from map(float, words)
+            yield from (_read_number(word, f"line {number + 1:,} after w") for word in words)
 
     found = np.fromiter(read_numbers(), np.float64).reshape(n_lines, n_scores)
     if any(line.strip() for line in islice(file, 1)):
@@ -345,6 +352,13 @@ def _read_weights(file: TextIO, n_lines: int, n_scores: int) -> F64:
     if not np.isfinite(found).all():
         raise ValueError("a weight is not finite")
     return np.ascontiguousarray(found.T)
+
+
+def _read_number(word: str, where: str) -> float:
+    try:
+        return float(word)
+    except ValueError:
+        raise ValueError(f"{where} has {word[:40]!r} where a number is expected") from None
 
 
 def _read_libsvm(file: TextIO) -> Model:
@@ -359,6 +373,9 @@ def _read_libsvm(file: TextIO) -> Model:
         )
     info, labels = _describe_model(head, f"libsvm {kind}", TYPES[kind])
     coefs, vectors = _read_vectors(file, max(1, len(labels) - 1))
+    if head.get("total_sv", [str(len(coefs))]) != [str(len(coefs))]:
+        found = say_count(len(coefs), "support vector")
+        raise ValueError(f"total_sv is {head['total_sv'][0][:40]}, but the file has {found}")
     bias = -np.array([float(rho) for rho in head["rho"]])
     if not all(np.isfinite(part).all() for part in (coefs, vectors.data, bias)):
         raise ValueError("a number is not finite")
@@ -396,13 +413,15 @@ def _read_vectors(file: TextIO, n_coefs: int) -> tuple[F64, CsrRows]:
         own, items = line.split()[:n_coefs], line.split()[n_coefs:]
         if len(own) < n_coefs:
             raise ValueError(f"line {number:,} after SV has {say_count(len(own), 'word')}; {n_coefs} are expected")
-        coefs += map(float, own)
+        coefs += (_read_number(word, f"line {number:,} after SV") for word in own)
         for item in items:
-            index, found, value = item.partition(":")
-            if not found or not 1 <= int(index) <= MOST_FEATURES:
-                raise ValueError(f"line {number:,} after SV has {item[:40]!r} where index:value is expected")
-            indices.append(int(index) - 1)
-            values.append(float(value))
+            index, _, value = item.partition(":")
+            try:
+                indices.append(range(MOST_FEATURES).index(int(index) - 1))
+                values.append(float(value))
+            except ValueError:
+                where = f"line {number:,} after SV has {item[:40]!r}"
+                raise ValueError(f"{where} where index:value is expected") from None
         ends.append(len(values))
     if not values:
         raise ValueError("there are no support vectors")
