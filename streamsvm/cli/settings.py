@@ -28,10 +28,10 @@ T = TypeVar("T")
 MAPPED_KERNEL = "rbf"  # the default of feature maps
 
 
-def read_count(text: str) -> int:
-    """Parse a whole number of at least 1."""
-    if not text.isdecimal() or int(text) < 1:
-        raise InputError(f"{text!r}: a whole number of at least 1 is expected")
+def read_count(text: str, least: int = 1) -> int:
+    """Parse a whole number that is large enough."""
+    if not text.isdecimal() or int(text) < least:
+        raise InputError(f"{text!r}: a whole number of at least {least} is expected")
     return int(text)
 
 

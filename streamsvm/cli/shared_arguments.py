@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import textwrap
+from functools import partial
 
 from streamsvm.cli.parser import Arguments, Parser, Printing, option, positional, switch
 from streamsvm.cli.settings import (
@@ -205,7 +206,7 @@ class Kernel(Arguments):
     """
 
     kernel = option(choices=[name for name in KERNELS if name != "precomputed"])
-    degree = option(read_count)
+    degree = option(partial(read_count, least=0))
     coef0 = option(float)
 
 

@@ -56,9 +56,13 @@ PROBLEMS = {  # The first one is the default.
         "nu",
         {"nu_hinge": ("two-sums",)},
         "two classes or more, with a kernel, where nu is the share of rows within the margin",
+        "rbf",
     ),
     "nu-regress": Entry(
-        "nu", {"nu_tube": ("two-sums",)}, "numbers, with a kernel, where nu is the share of rows outside the tube"
+        "nu",
+        {"nu_tube": ("two-sums",)},
+        "numbers, with a kernel, where nu is the share of rows outside the tube",
+        "rbf",
     ),
     "rank": Entry("ranking", {"hinge": ("pairs",)}, "pairs of rows of one query, or of all rows"),
     "roc-area": Entry("ranking", {"hinge": ("pairs",)}, "pairs of rows of the two classes"),

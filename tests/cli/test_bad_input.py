@@ -40,7 +40,7 @@ BAD_TRAINING = {
     "too few resident rows": (["{data}", "--solver", "smo", "--resident-rows", "1"], "at least two are needed"),
     "gamma no number": (["{data}", "--gamma", "wide"], "argument --gamma: 'wide': write a number, scale or auto; see"),
     "gamma below 0": (["{data}", "--solver", "smo", "--kernel", "rbf", "--gamma", "-1"], "gamma is -1.0; it must be"),
-    "degree": (["{data}", "--degree", "0"], "argument --degree"),
+    "degree": (["{data}", "--degree", "1.5"], "argument --degree: '1.5': a whole number of at least 0"),
     "coef0": (["{data}", "--solver", "irwls", "--kernel", "poly", "--coef0", "inf"], "coef0 is inf; it must be finite"),
     "selection": (["{data}", "--solver", "smo", "--option", "selection=best"], "selection 'best': choose from second-"),
     "option of another solver": (["{data}", "--solver", "smo", "--option", "epsilon=1"], "'epsilon' is unknown to smo"),

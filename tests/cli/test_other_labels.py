@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from sklearn.datasets import dump_svmlight_file
 
-from streamsvm import OneClassSVM
+import streamsvm
+from streamsvm import NuSVC, NuSVR, OneClassSVM
 from streamsvm.cli.main import main
 from streamsvm.models.model import KernelModel, LinearModel, load
 from tests.commands import Run, run  # noqa: F401
@@ -61,6 +62,27 @@ def test_one_class_models_have_one_default_kernel(run: Run, folder: Path) -> Non
     linear = ("--task", "one-class", "--solver", "cutting-plane", "--out", folder / "linear")
     assert run("train", folder / "none.zarr", *linear).code in (0, 3)
     assert isinstance(load(folder / "linear"), LinearModel)
+
+
+@pytest.mark.parametrize(
+    ("task", "rows", "estimator"), [("nu-classify", "two", NuSVC()), ("nu-regress", "numbers", NuSVR())]
+)
+def test_nu_models_have_the_default_kernel_of_the_classes(
+    run: Run, folder: Path, task: str, rows: str, estimator: NuSVC | NuSVR
+) -> None:
+    assert run("train", folder / f"{rows}.zarr", "--task", task, "--out", folder / task).code == 0
+    ours, theirs = load(folder / task), estimator.fit(folder / f"{rows}.zarr").model_
+    assert isinstance(ours, KernelModel)
+    assert ours.kernel == theirs.kernel
+    np.testing.assert_array_equal(ours.dual_coef, theirs.dual_coef)
+
+
+def test_the_kernel_of_degree_0_is_a_constant(run: Run, folder: Path) -> None:
+    assert (
+        run("train", folder / "two.zarr", "--kernel", "poly", "--degree", "0", "--out", folder / "constant").code == 0
+    )
+    scores = streamsvm.load(folder / "constant").decision_function(np.eye(3))
+    np.testing.assert_array_equal(scores, scores[[0, 0, 0]])
 
 
 @pytest.mark.parametrize("name", MODELS)

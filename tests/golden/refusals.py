@@ -111,7 +111,7 @@ train rows.zarr --out new --C 1,2
 train rows.zarr --out new --gamma wide
 train rows.zarr --out new --kernel rbf --gamma -1
 train rows.zarr --out new --kernel other
-train rows.zarr --out new --kernel poly --degree 0
+train rows.zarr --out new --kernel poly --degree 1.5
 train rows.zarr --out new --kernel poly --coef0 inf
 train rows.zarr --out new --kernel precomputed
 train rows.zarr --out new --solver magic
