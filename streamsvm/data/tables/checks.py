@@ -70,6 +70,8 @@ def parse_date(word: str, pattern: str) -> datetime | None:
 
 def is_date_format(pattern: str) -> bool:
     """Return whether a pattern is one of strptime that determines the year."""
+    if not any(code in pattern for code in ("%Y", "%y", "%G", "%c", "%x")):
+        return False
     first = datetime(2001, 1, 1, tzinfo=UTC)
     found = parse_date(first.strftime(pattern), pattern)
     return found is not None and found.year == first.year
