@@ -372,23 +372,39 @@ def ingest(
     syntax |= {"date_format": date_format, "base": base}
     given: dict[str, Any] = {"label": label, "index": index, "missing": missing, "hash_bits": hash_bits}
     columns = columns or Columns(**syntax, **given, multi_label=multi_label, **lists)
-    before = destination if chosen.append and not is_remote(destination) and Path(destination).exists() else like
     columns, vectors = name_columns(columns, sample_weight=sample_weight, qid=qid, groups=groups)
-    vectors, named = {"label": y, **vectors}, [source] if _is_path(source) else source
+    how = chosen, like, file_format, client, report
+    return _ingest_rows(source, destination, columns, {"label": y, **vectors}, *how)
+
+
+def _ingest_rows(
+    source: Any,
+    destination: str | Path,
+    columns: Columns,
+    vectors: Mapping[str, Any],
+    options: IngestOptions,
+    like: str | Path | None,
+    file_format: str | None,
+    client: Client | str | None,
+    report: Report,
+) -> Dataset:
+    """See `ingest`. vectors: the labels and other vectors that are given as values."""
+    before = destination if options.append and not is_remote(destination) and Path(destination).exists() else like
+    named = [source] if _is_path(source) else source
     if isinstance(named, list | tuple) and named and all(map(_is_path, named)):
         _refuse_values(named, vectors)
         if client is not None:
-            return _ingest_by(client, named, destination, columns, chosen, like, file_format, report)
-        columns, pieces, name, n_bytes = _open_paths(named, destination, file_format, columns, before, chosen)
+            return _ingest_by(client, named, destination, columns, options, like, file_format, report)
+        columns, pieces, name, n_bytes = _open_paths(named, destination, file_format, columns, before, options)
         known = None if before is None else open_dataset(before).read_as
-        chosen = replace(chosen, read_as=describe_syntax(columns, file_format or (known or {}).get("format")))
+        options = replace(options, read_as=describe_syntax(columns, file_format or (known or {}).get("format")))
     else:
-        pieces = _open_rows(source, vectors, columns, before, chosen.regression)
+        pieces = _open_rows(source, vectors, columns, before, options.regression)
         name, n_bytes = "X", _array_bytes(source)
-    chosen = replace(chosen, label_column=columns.label, qid_column=columns.qid)
+    options = replace(options, label_column=columns.label, qid_column=columns.qid)
     with caught(), _compute_by(client, source):
-        write = append_rows if chosen.append else write_dataset
-        return write(pieces, destination, name, n_bytes, chosen, report)
+        write = append_rows if options.append else write_dataset
+        return write(pieces, destination, name, n_bytes, options, report)
 
 
 def _ingest_by(

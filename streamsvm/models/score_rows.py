@@ -9,7 +9,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
@@ -109,13 +109,15 @@ def score_on_workers(
     load = partial(load_or_compile, _name_functions(model, source.is_sparse), run_scores)
     model_bytes = len(pickle.dumps(model, pickle.HIGHEST_PROTOCOL))
     need_bytes = model_bytes + work_bytes[0] + (CHUNKS_A_THREAD + 1) * work_bytes[1]
-    limits: dict[str, Any] = {
-        "need_bytes": need_bytes,
-        "budget_bytes": memory_bytes,
-        "scheduler": scheduler,
-        "client": None,
-    }
-    with open_workers(load=load, workers=None, remedy="give the workers more memory", **limits) as client:
+    with open_workers(
+        load=load,
+        need_bytes=need_bytes,
+        budget_bytes=memory_bytes,
+        workers=None,
+        scheduler=scheduler,
+        client=None,
+        remedy="give the workers more memory",
+    ) as client:
         shared, at = share(client, (model, source)), 0
         while at < source.n_chunks:
             some = range(at, min(source.n_chunks, at + CHUNKS_A_THREAD * max(1, sum(client.nthreads().values()))))

@@ -122,9 +122,8 @@ def parse_blocks(
         each = work_ahead(blocks, lambda block: parse_lines(block.text, lists=lists, base=base), pool, threads + 2)
         for block, parsed in each:
             if QID_UNDECIDED not in (qid_rule, parsed.qid_rule) and parsed.qid_rule != qid_rule:
-                raise _refuse(
-                    block, parse_lines(block.text, qid_rule, lists, base), base
-                )  # a qid is missing or unexpected
+                again = parse_lines(block.text, qid_rule, lists, base)  # finds the missing or unexpected qid
+                raise _refuse(block, again, base)
             if parsed.error != OK:
                 raise _refuse(block, parsed, base)
             qid_rule = max(qid_rule, parsed.qid_rule)

@@ -152,11 +152,9 @@ class Columns:
     @property
     def needs_encoder(self) -> bool:
         """Whether these roles require an encoder: for columns other than plain numbers, or for names of rows."""
-        asked = self.index, self.missing, self.hash_bits, self.encoding
+        asked = self.index, self.missing, self.hash_bits, self.encoding, self.date_format
         named = self.one_hot, self.text, self.date, self.number, self.folders
-        return (
-            any(named) or self.decimal == "," or self.date_format is not None or any(each is not None for each in asked)
-        )
+        return any(named) or self.decimal == "," or any(each is not None for each in asked)
 
 
 class Dialect(NamedTuple):

@@ -17,10 +17,11 @@ enter Newton's matrix:
 An exact line search follows each Newton step, since the derivative along a line is piecewise linear.
 
 At a start other than 0, the first width is the one with the highest lower bound, since the start may be near the
-optimum. If the start is far from it, few rows lie within this width and the steps are short, so each short step widens
-the width until it is first narrowed. At w = 0 every row lies exactly at the first width from the margin, so no row
-enters the matrix and the step follows the gradient. If features have very different scales, no such step descends. From
-then on, rows exactly at the width count as within it, so that Newton's matrix knows the scales.
+optimum. If the start is far from the optimum, few rows lie within this width, and the steps are short. So each short
+step raises the width, until the width is lowered for the first time. At w = 0 every row lies exactly at the first width
+from the margin, so no row enters the matrix and the step follows the gradient. If features have very different scales,
+no such step descends. From then on, rows exactly at the width count as within it, so that Newton's matrix knows the
+scales.
 """
 
 from __future__ import annotations

@@ -112,9 +112,8 @@ class OneReadSolver(LinearSolver):
     def __init__(self, source: RowSource, parameters: OneRead, note: str, scratch: str | None) -> None:
         self.source, self.parameters, self.bias_feature = source, parameters, parameters.bias_feature
         self.note, self.scratch, width = note, scratch, source.n_features + 1
-        left_out = ("seed", "threads") + (
-            () if parameters.sets_aside else ("sets_aside",)
-        )  # absent in earlier versions
+        # "sets_aside" is absent in the runs of earlier versions
+        left_out = ("seed", "threads", *(() if parameters.sets_aside else ("sets_aside",)))
         self.settings = {"acceleration": "one-read", **describe_parameters(parameters, *left_out)}
         self.dual = DualWatch("cuts", width, most_cuts(width), n_own=MOST_OWN * parameters.resident_rows)
         self.sample = FirstSample(parameters.resident_rows, parameters.holds_sample(source.n_rows))

@@ -8,9 +8,9 @@ and s = 1. So the minimum of F is a lower bound of P over all rows that needs no
 a cut of P. While w stays within the radius r of w_0, no far row changes sides, and F equals P. If the minimiser of F
 lies in this ball, P is known there, and the proof is complete.
 
-The first centre is the minimiser of a sample. If F's minimiser leaves the ball, the next centre minimises a model of P
-(one_read.trust_region). One master problem holds the cuts of all rows and the dual points of F. Rows that may change
-sides can be set aside, so that later passes read only these rows.
+The first centre is the minimiser of a sample, or the start if the sample has all rows. If F's minimiser leaves the
+ball, the next centre minimises a model of P (one_read.trust_region). One master problem holds the cuts of all rows and
+the dual points of F. Rows that may change sides can be set aside, so that later passes read only these rows.
 
 A pass makes cuts over all rows at the best point so far and at the centre. If one_read.trust_region requests it, a pass
 also makes cuts at the points of the sample's active cuts. The active cuts determine the sample's optimum, so cuts over
@@ -136,7 +136,8 @@ def make_room(state: State, resident_rows: int) -> State:
 def _take_inside(state: State, data: HingeRows, far: Linear, w: F64) -> State:
     """Return the state moved to w if w lies in the ball, where F equals P, and is better than the best point.
 
-    F adds sums over all rows and sums over the near rows, so its rounding is at most twice that of one sum.
+    If all rows with a cost are kept, F equals P at every w, and the radius is EVERYWHERE. F adds sums over all rows and
+    sums over the near rows, so its rounding is at most twice that of one sum.
     """
     moved, left = RowNorm(state.A).bound_move(w - state.centre)
     is_inside = moved <= state.radius and left <= ALLOWANCE * float(np.linalg.norm(state.centre))

@@ -7,9 +7,10 @@ the cuts of all rows (cutting_plane.cuts). The correction by h and r gives f_S t
 maximum keeps the model at or above all known cuts. The model is minimised by cutting planes: a cut (a, b) of f_S gives
 the cut (a - h, b + r) of the corrected loss.
 
-The first centre is the minimiser of a sample. Later centres are minimisers of the model. A minimiser beyond the trust
-radius is pulled towards the best point, and the radius grows or shrinks with the accuracy of the model. If two passes
-were not enough, later passes also make cuts over all rows at the points of the sample's active cuts.
+The first centre is the minimiser of a sample, or the start if the sample has all rows. Later centres are minimisers of
+the model. A minimiser beyond the trust radius is pulled towards the best point, and the radius grows or shrinks with
+the accuracy of the model. If two passes were not enough, later passes also make cuts over all rows at the points of the
+sample's active cuts.
 """
 
 from __future__ import annotations
