@@ -376,7 +376,7 @@ def ingest(
     columns, vectors = name_columns(columns, sample_weight=sample_weight, qid=qid, groups=groups)
     vectors, named = {"label": y, **vectors}, [source] if _is_path(source) else source
     if isinstance(named, list | tuple) and named and all(map(_is_path, named)):
-        _refuse_values(vectors)
+        _refuse_values(vectors, named)
         if client is not None:
             return _ingest_by(client, named, destination, columns, chosen, like, file_format, report)
         columns, pieces, name, n_bytes = _open_paths(named, destination, file_format, columns, before, chosen)
@@ -444,10 +444,11 @@ def _open_paths(
     return columns, open_files(paths, kind, columns, scratch, named), join_names(named), guess_bytes(paths)
 
 
-def _refuse_values(vectors: Mapping[str, Any]) -> None:
+def _refuse_values(vectors: Mapping[str, Any], named: Sequence[str | Path]) -> None:
     """Raise InputError if labels or other vectors are given as values although the rows come from files."""
     for role, values in vectors.items():
         if values is not None:
+            list_files(named)  # raises InputError for a Zarr array, which takes values as soon as it is opened
             given, name = ("y", "label") if role == "label" else (role, role)
             raise InputError(f"{given}: files take the name of a column, not values: write {name}='COLUMN'")
 

@@ -23,6 +23,7 @@ def uses(path: Path) -> list[Any]:
     return [
         lambda: streamsvm.open(path),
         lambda: streamsvm.ingest(path, path.with_name("rows.zarr")),
+        lambda: streamsvm.ingest(path, path.with_name("rows.zarr"), Y),
         lambda: streamsvm.LinearSVC().fit(str(path)),
         lambda: streamsvm.LinearSVC().fit(str(path), Y),
         lambda: model.predict(str(path)),
