@@ -272,10 +272,23 @@ def read_header(
         raise InputError(f"{place}:{j + 1}: {explain_beginning(head) or what + checks.NOT_UTF8}")
     if is_header is None:
         shown = dialect.delimiter.join(first)[:60]
+        mark = _find_other_mark(head, ended, path, dialect) if len(first) == 1 and columns.sep is not None else None
+        if mark is not None:
+            fault = f"--sep {columns.sep} makes one column of the first row, {shown!r}"
+            raise NeedsOptionError(f"{place}: {fault}; --sep {mark} makes several (sep={mark!r} in Python)")
         raise NeedsOptionError(f"{show_name(path)}: is the first row, {shown!r}, a header? Set --header to yes or no")
     if is_header:
         return tuple(first), dialect, end, line + count_lines(head[start:end])
     return tuple(str(j + 1) for j in range(len(first))), dialect, start, line
+
+
+def _find_other_mark(head: bytes, ended: bool, path: str, dialect: Dialect) -> str | None:
+    """Return the separator that gives the first rows several columns, as --sep takes it; None if there is none."""
+    other = choose_dialect(head, ended, path, None, dialect.quotes)
+    if other.is_spaced:
+        return WHITESPACE
+    is_likely = _count_columns(head, ended, other)[0]
+    return {"\t": "tab"}.get(other.delimiter, other.delimiter) if is_likely else None
 
 
 def _is_header(

@@ -124,6 +124,15 @@ def test_headers_are_told_or_asked_for(
     assert shown(path, columns) != shown(path, with_header(columns, decided[not expected]))
 
 
+@pytest.mark.parametrize(("mark", "told"), [(",", ","), (" ", "whitespace"), ("\t", "tab")])
+def test_a_separator_that_finds_one_column_is_reported(write_file: WriteFile, mark: str, told: str) -> None:
+    """A model may remember the separator of other files; the question is then not whether there is a header."""
+    path = write_file("a,b,c\n1,2,3\n4,5,6\n".replace(",", mark))
+    message = fault(read_csv([path], Columns(sep=";")))
+    assert f"{path}:1: --sep ; makes one column of the first row" in message
+    assert f"--sep {told} makes several" in message
+
+
 def test_the_header_of_a_later_file_is_that_of_the_first(tmp_path: Path) -> None:
     """Even where its rows alone would not tell."""
     paths = [tmp_path / "first.csv", tmp_path / "second.csv"]
