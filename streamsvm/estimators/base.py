@@ -361,7 +361,7 @@ class BaseSVM(Parameters, CallbackSupportMixin, BaseEstimator):  # type: ignore[
         if given.get("loss") == getattr(type(self), "loss", None):
             given["loss"] = None  # None is the task's first loss
         known = {
-            "memory_bytes": None if self.memory is None else parse_bytes(self.memory),
+            "memory_bytes": None if self.memory is None else parse_bytes(self.memory, "memory"),
             "threads": None if self.n_jobs in (None, -1) else self.n_jobs,
             "max_passes": self._limit_passes(),
             "seed": self._read_seed(),

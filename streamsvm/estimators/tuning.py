@@ -159,7 +159,7 @@ def tune(
         settings |= {"solver": solver.name, "options": {**own, **given}}
     axes = {name: settings.pop(name) for name in AXES if isinstance(settings.get(name), list | tuple)}
     try:
-        options = TrainOptions(memory_bytes=None if memory is None else parse_bytes(memory), **settings)
+        options = TrainOptions(memory_bytes=None if memory is None else parse_bytes(memory, "memory"), **settings)
     except TypeError as error:
         raise InputError(f"tune: {error}") from None
     kind: Any = LinearSVC if find_problem(options.task).predicts_labels else RankSVM

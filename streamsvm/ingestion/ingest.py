@@ -284,7 +284,7 @@ class IngestOptions:
         """Convert sizes given as text to bytes. Raises InputError for a text that is not a size."""
         for name in ("chunk_bytes", "shard_bytes"):
             if isinstance(size := getattr(self, name), str):
-                object.__setattr__(self, name, parse_bytes(size))
+                object.__setattr__(self, name, parse_bytes(size, name))
 
 
 def check_options(options: IngestOptions) -> None:
@@ -300,7 +300,7 @@ def check_options(options: IngestOptions) -> None:
         raise InputError(f"dtype {options.dtype} cannot represent scaled values exactly: omit --scale")
     for name, least in {"shuffle": 0, "chunk_bytes": 1, "shard_bytes": 0}.items():
         value = getattr(options, name)
-        if value is not None and value < least:
+        if value is not None and not value >= least:  # nan is not
             raise InputError(f"{name} {value}: a whole number of at least {least} is expected")
     if options.shard_bytes and options.codec != "crc32c":
         raise InputError(f"--shard-bytes (shard_bytes) needs raw chunks, but {options.codec} compresses chunks")

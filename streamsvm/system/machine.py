@@ -109,12 +109,16 @@ def default_threads() -> int:
     return min(cores, _MOST_THREADS.get() or cores)
 
 
-def parse_bytes(text: str | int) -> int:
-    """Return the number of bytes given as "2GB", "512MiB", "1.5G" or a number. Raises InputError for anything else."""
+def parse_bytes(text: str | int, name: str = "") -> int:
+    """Return the number of bytes given as "2GB", "512MiB", "1.5G" or a number. Raises InputError for anything else.
+
+    name: the option whose value this is, for the message.
+    """
     match = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*([KMGT]?I?)B?\s*", str(text).upper())
     size = float(match[1]) * UNITS[match[2]] if match is not None and match[2] in UNITS else math.inf
     if not math.isfinite(size):
-        raise InputError(f"{str(text)[:40]!r} is not a size in bytes: write 2GB, 512MiB or a number of bytes")
+        shown = f"{name} {str(text)[:40]!r}".lstrip()
+        raise InputError(f"{shown} is not a size in bytes: write 2GB, 512MiB or a number of bytes")
     return int(size)
 
 

@@ -100,7 +100,7 @@ def test_weights_that_are_all_zero_are_refused_alike_wherever_the_rows_are(estim
         ({"class_weight": {7: 1}}, "class_weight names 7; the classes are -1 and 1"),
         ({"class_weight": "heavy"}, "class_weight 'heavy'"),
         ({"intercept_scaling": 0}, "intercept_scaling=0"),
-        ({"memory": "lots"}, "'lots' is not a size in bytes"),
+        ({"memory": "lots"}, "memory 'lots' is not a size in bytes"),
         ({"n_jobs": 0}, "n_jobs is 0"),
         ({"n_jobs": -2}, "n_jobs is -2"),
         ({"solver": CuttingPlane(acceleration="warp")}, "choose from auto, one-read, block-ascent, line-search, none"),

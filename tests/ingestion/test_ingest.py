@@ -214,7 +214,7 @@ def test_rows_of_zeros_only_are_refused(write: Write) -> None:
 def test_sizes_may_be_text() -> None:
     options = IngestOptions(chunk_bytes="1.5MB", shard_bytes="2MiB")  # type: ignore[arg-type]
     assert (options.chunk_bytes, options.shard_bytes) == (1_500_000, 2 << 20)
-    with pytest.raises(InputError, match="'lots' is not a size in bytes"):
+    with pytest.raises(InputError, match="chunk_bytes 'lots' is not a size in bytes"):
         IngestOptions(chunk_bytes="lots")  # type: ignore[arg-type]
 
 
@@ -227,6 +227,7 @@ def test_sizes_may_be_text() -> None:
         ("shuffle", -1, "shuffle -1"),
         ("chunk_bytes", 0, "chunk_bytes 0"),
         ("chunk_bytes", -5, "chunk_bytes -5"),
+        ("chunk_bytes", float("nan"), "chunk_bytes nan"),
     ],
 )
 def test_wrong_options_are_refused_before_a_row_is_read(option: str, value: Any, named: str, tmp_path: Path) -> None:

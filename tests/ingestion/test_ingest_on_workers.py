@@ -356,6 +356,8 @@ def test_a_client_is_given_to_ingest(client: Client, tmp_path: Path, monkeypatch
     for source in (tmp_path / "rows.csv", rows):
         with pytest.raises(InputError, match=r"scheduler tcp://127\.0\.0\.1:1: .*; check the address"):
             ingest(source, tmp_path / "no.zarr", client="tcp://127.0.0.1:1")
+    with pytest.raises(InputError, match=r"client is 5: give a distributed\.Client, or the address of a scheduler"):
+        ingest(tmp_path / "rows.csv", tmp_path / "no.zarr", client=5)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="client has no effect on rows in memory, which are read here: omit it"):
         ingest(X, tmp_path / "no.zarr", y, client=client)
     with pytest.raises(InputError, match="like has no effect on rows that a client reads"):

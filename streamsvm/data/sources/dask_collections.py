@@ -186,7 +186,9 @@ def describe_lack(address: str) -> str:
 
 
 def require_usable(client: distributed.Client) -> None:
-    """Raise InputError for a client that is closed or asynchronous."""
+    """Raise InputError for a client that is closed or asynchronous, and for another object."""
+    if not hasattr(client, "asynchronous"):
+        raise InputError(f"client is {client!r:.40}: give a distributed.Client, or the address of a scheduler")
     if client.status in ("closing", "closed"):
         raise InputError("client: is closed; create another one")
     if client.asynchronous:

@@ -121,6 +121,7 @@ def _look_at(path: str | Path) -> str | None:
     head = b""
     with suppress(*_load("text.READING_ERRORS")), _load("text.open_text")(path) as file:  # raised when it is read
         head = file.read(HEAD_BYTES)
+        head = head[_load("text.find_mark")(head) :]
     kind = _find_beginning(head)
     if kind is not None and kind not in FORMATS:
         raise InputError(f"{path}: {explain_beginning(head)}")

@@ -50,6 +50,15 @@ def test_names_tell_the_format() -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "told"), [("y a b\n1 2 3\n", "csv"), ("1 1:2\n", "svmlight"), ('{"y": 1}\n', "jsonl"), ("1\n", "svmlight")]
+)
+def test_a_byte_order_mark_does_not_hide_the_format(text: str, told: str, tmp_path: Path) -> None:
+    for encoding in ("utf-8", "utf-8-sig"):
+        (tmp_path / "rows.txt").write_text(text, encoding)
+        assert guess_format(tmp_path / "rows.txt") == told
+
+
+@pytest.mark.parametrize(
     "name", ["book.xlsx", "rows.json", "rows.json.gz", "rows.PKL", "rows.zip", "a.arff", "a.mtx", "a.mat", "a.FCS"]
 )
 def test_files_that_no_reader_takes_are_not_taken_for_text(tmp_path: Path, name: str) -> None:
