@@ -42,6 +42,7 @@ class MadeRows:
     encoding: None = None
     label_column: None = None
     qid_column: None = None
+    read_as: None = None
 
     def __init__(self, n_rows: int, seed: int = 0, n_features: int = FEATURES) -> None:
         self.n_rows, self.n_features, self.seed = n_rows, n_features, seed
