@@ -2,9 +2,9 @@
 
     python -m benchmarks.scikit_learn_tests [-k EXPRESSION]
 
-The tests are those of the installed version (MODULES), with SKLEARN_TESTS_GLOBAL_RANDOM_SEED=42, without those of
-LogisticRegressionCV and of callbacks (CHOSEN). WHY lists the tests that are expected to fail, and the reasons. The exit
-status is 1 if another test fails.
+The tests are those of the installed version (MODULES), with SKLEARN_TESTS_GLOBAL_RANDOM_SEED=42; the tests of
+LogisticRegressionCV and of callbacks are left out (CHOSEN). WHY lists the tests that are expected to fail, and the
+reasons. The exit status is 1 if another test fails.
 """
 
 from __future__ import annotations

@@ -180,7 +180,7 @@ def memory_kept_for(
 
 
 def _count_work(model: Model, source: RowSource) -> tuple[int, int]:
-    """Return the bytes for which a thread scores a chunk, and those of the scores of the largest chunk."""
+    """Return the bytes that a thread needs to score a chunk, and the bytes of the largest chunk's scores."""
     row_scores = 8 * math.prod(model.score_shape) + 16
     chunk = SCORE_COPIES * row_scores * int(np.diff(source.chunk_starts).max())
     return source.stream_bytes() + TILE_COPIES * TILE_BYTES, chunk

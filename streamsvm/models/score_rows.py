@@ -99,8 +99,8 @@ def score_on_workers(
 ) -> Iterator[Scored]:
     """Yield the scores of every chunk, in order, while the workers of a cluster score later chunks.
 
-    work_bytes: the bytes for which a thread scores a chunk, and those of the scores. memory_bytes: the limit of each
-    process. Raises MemoryBudgetError if a worker lacks memory.
+    work_bytes: the bytes that a thread needs to score a chunk, and the bytes of the chunk's scores. memory_bytes: the
+    limit of each process. Raises MemoryBudgetError if a worker lacks memory.
     """
     from streamsvm.engines.cluster.engine import map_on_workers, share  # loads distributed, as does open_workers
     from streamsvm.engines.cluster.open import open_workers

@@ -311,21 +311,21 @@ class Probe:
         """
         source, memory, fit = self.engine.source, self.memory, self.fits[0]
         sample = draw_sample(source, find_problem(self.options.task).reads_queries, self.options.seed)
-        resident = fit.settings.get("resident_rows")
+        resident = int(np.max(fit.settings.get("resident_rows", 0)))  # 0: the solver keeps no rows
         own = {name: value for name, value in self.options.options.items() if name != "scratch"}
         options = replace(self.options, options=own)  # rows in memory are not spooled
         try:
-            if resident is None:
+            if not resident:
                 tries = [try_sample(sample, source, options, memory)]
             else:
-                share = max(2, round(int(np.max(resident)) * sample.n_rows / source.n_rows))
-                counts = share, min(int(np.max(resident)), sample.n_rows)
+                share = max(2, round(resident * sample.n_rows / source.n_rows))
+                counts = share, min(resident, sample.n_rows)
                 tries = [try_sample(sample, source, replace(options, resident_rows=n), memory) for n in counts]
         except InputError as error:
             return self._read_only(Passes(None, None, None, f"not estimated: {error}"))
         between = tries[-1].between
-        if resident is not None:
-            between *= max(1.0, int(np.max(resident)) / sample.n_rows)
+        if resident:
+            between *= max(1.0, resident / sample.n_rows)
         elif any(scan.by_row for scan, _ in tries[0].scans):
             short, long = (try_sample(rows, source, options, memory, FEW) for rows in (sample, repeat(sample, TIMES)))
             slope = (long.between - short.between) / (long.n_rows - short.n_rows)

@@ -25,6 +25,8 @@ from streamsvm.plan.predict import draw_sample, plan_training, repeat, try_sampl
 from streamsvm.plan.table import NO_FETCHES, Passes, Plan
 from streamsvm.runs.calibrate import make_folds, train_with_probabilities
 from streamsvm.runs.train import train
+from streamsvm.solvers.newton.setup import NewtonSolver
+from streamsvm.solvers.solver import Budget
 from streamsvm.system.errors import InputError
 from streamsvm.system.machine import format_bytes
 from tests.commands import Run, data, run, text
@@ -190,6 +192,18 @@ def test_every_solver_and_task_says_what_is_known(run: Run, data: Path, options:
     assert ended.code == 0, ended.err
     passes = next(line for line in ended.out.splitlines() if line.startswith("passes"))
     assert expected in passes
+
+
+def test_a_solver_that_keeps_no_rows_is_tried_as_it_is(run: Run, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Newton's method takes no sample if memory has no room for one."""
+    count = NewtonSolver._count_rows
+
+    def leave_no_room(self: NewtonSolver, options: TrainOptions, budget: Budget) -> tuple[int, bool]:
+        return (0, False) if options.resident_rows is None else count(self, options, budget)
+
+    monkeypatch.setattr(NewtonSolver, "_count_rows", leave_no_room)
+    ended = run("train", data, "--plan", "--loss", "logistic")
+    assert "measured on all rows" in next(line for line in ended.out.splitlines() if line.startswith("passes"))
 
 
 def test_many_classes_and_queries(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ so that the class with the highest score wins all its pairs: class k owns a copy
 coefficients are c_kj in the pairs where k comes first, and -c_kj in the others. Linear models are sums over their own
 weights: z_k = w_k, c_kk = 1, with the linear kernel.
 
-Files of LIBLINEAR, and those of LIBSVM with the linear kernel and one score, f(x) = sum_j c_j z_j.x - rho = w.x + b,
+Files of LIBLINEAR, and files of LIBSVM with the linear kernel and one score, f(x) = sum_j c_j z_j.x - rho = w.x + b,
 are read as linear models, and training can start from them. The other files of LIBSVM are read as sums of kernels. A
 model that was read can predict. It has no certificate, because its training rows are not known.
 
@@ -433,7 +433,7 @@ def _read_vectors(file: TextIO, n_coefs: int) -> tuple[F64, CsrRows]:
 def _sort_classes(
     labels: list[int], sizes: list[int], coefs: F64, vectors: CsrRows, bias: F64, about: dict[str, Any]
 ) -> KernelModel:
-    """Return a model of all pairs whose classes are sorted, while those of the file are in any order.
+    """Return a model of all pairs with its classes in ascending order; a file may list them in any order.
 
     A pair whose classes change places changes the sign of its score. coefs (K - 1, m), bias (pairs,): as in the file.
     """
