@@ -110,6 +110,7 @@ SMALL = (*HINGE, "interior-point")
 REGRESSION = ("newton", "cutting-plane")
 GRID = [
     *(of_hinge("large", C, memory_bytes=500_000_000) for C in (1e-4, 1e-3, 1e-2)),
+    *(of_hinge("large", C) for C in (1e-3, 1.0)),
     *(of_hinge("dense 10", C, among=SMALL) for C in (0.01, 1.0)),
     *(of_hinge("dense 30", C) for C in (0.01, 1.0)),
     *(of_hinge("dense 30", C, **TENTH) for C in (0.01, 1.0)),

@@ -41,6 +41,9 @@ SHARES = 6  # vectors of 8 bytes for each row of the source: shares of two state
 VECTORS = 24  # vectors of the width of w
 MOST_FEATURES = 400  # with more features, the matrices of `one-read` cost more than the reads it saves
 LEADING = "Few rows are resident, so passes of a line search come first: they take less time than those of one-read."
+IN_CACHE = "All rows fit into memory, so passes of a line search come first: they take about {:.2g} s of a processor, "
+IN_CACHE += "and one-read about {:.2g} s."
+LONG_SECONDS, LEADING_SHARE = 1.0, 0.6  # the least seconds of a one-read that is led, and the share of its leading passes
 BY_PRICE = "With all rows in memory, block-ascent takes about {:.2g} s of a processor, and one-read {:.2g} s."
 MOST_BYTES = 256 << 20  # the largest arrays in memory for ascent; above, one read is faster, as it uses threads
 TOO_MANY_FEATURES = f"The data are read in blocks, because one-read supports at most {MOST_FEATURES} features and the "
@@ -162,8 +165,9 @@ def _hold_rows(source: RowSource, options: TrainOptions, own: CuttingPlane, budg
     ascent is not faster. Ascent is faster in three cases: for arrays in memory, unless they are too large for one
     thread or so small that any solver is fast; for more than FEW_ROWS stored rows that all fit into memory, if its
     price is lower; and if few rows can be resident, because ascent then needs fewer reads. Ascent holds the shares of
-    all rows. If the shares do not fit into memory, one read is used instead, unless its sample would be too small. If
-    its sample is small, the passes of a line search, which take less time, come first.
+    all rows. If the shares do not fit into memory, one read is used instead, unless its sample would be too small. The
+    passes of a line search take less time than those of one read. So they come first if the sample of one read is
+    small, or if the rows fit into memory, where they are soon read from, and one read would take long.
     """
     if own.acceleration == "block-ascent" or source.n_features > MOST_FEATURES:
         chosen = _set_up_blocks(source, options, own, budget)
@@ -171,9 +175,9 @@ def _hold_rows(source: RowSource, options: TrainOptions, own: CuttingPlane, budg
             chosen.note = TOO_MANY_FEATURES.format(source.n_features)
         return chosen
     is_small = source.n_rows > MOST_ROWS and source.nbytes <= MOST_BYTES
-    seconds, is_free = one_read.weigh_ascent(source), own.acceleration != "one-read"
+    seconds, is_free = one_read.weigh_solvers(source), own.acceleration != "one-read"
     is_weighed = is_free and source.on_disk and source.n_rows > one_read.FEW_ROWS
-    reason = BY_PRICE.format(*seconds) if is_weighed else ""
+    reason = BY_PRICE.format(*seconds[:2]) if is_weighed else ""
     is_faster = seconds[0] < seconds[1] if is_weighed else is_small and not source.on_disk
     if is_free and is_faster:
         chosen = _set_up_blocks(source, options, own, budget)
@@ -194,10 +198,12 @@ def _hold_rows(source: RowSource, options: TrainOptions, own: CuttingPlane, budg
             return None
     note = one_read.describe_more_rows(source, options, number, number)
     is_local = not is_remote(source.name)  # each read of a store takes longer than what a line search saves in a pass
-    leads = is_short and is_free and own.scratch is None and is_local
+    is_long = seconds[1] > LONG_SECONDS and seconds[2] < LEADING_SHARE * seconds[1]
+    in_cache = is_long and source.on_disk and source.nbytes <= budget.spare_bytes
+    leads = (is_short or in_cache) and is_free and own.scratch is None and is_local
     solver = one_read.make_solver(source, parameters, note, own.scratch, leads)
     if leads:
-        solver.reason = LEADING
+        solver.reason = LEADING if is_short else IN_CACHE.format(seconds[2], seconds[1])
     elif seconds[1] <= seconds[0]:  # otherwise the rows do not all fit into memory
         solver.reason = reason
     return solver

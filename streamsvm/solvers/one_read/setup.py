@@ -9,7 +9,7 @@ from streamsvm.numeric.rows import F64
 from streamsvm.options import TrainOptions, count_driver_threads
 from streamsvm.passes import MemoryNeed, Requests
 from streamsvm.solvers.cutting_plane.cuts import cut_bytes, most_cuts
-from streamsvm.solvers.cutting_plane.line_search import totals_bytes
+from streamsvm.solvers.cutting_plane.line_search import LEADING_PASSES, totals_bytes
 from streamsvm.solvers.cutting_plane.line_search_setup import TwoSolvers, make_line_search, read_parameters
 from streamsvm.solvers.cutting_plane.smoothed_newton import PARTS
 from streamsvm.solvers.one_read.solver import LINE_POINTS, MOST_OWN, solve
@@ -35,6 +35,7 @@ FEW_ROWS = 20_000  # with fewer rows, both `one_read` and ascent take a fraction
 ASCENT_ROW, ASCENT_NUMBER = 1e-6, 8e-9  # seconds of ascent for each row, and for each number in the rows
 NEWTON_ROW, NEWTON_WIDTH = 2.5e-10, 100  # seconds for each row of the sample: NEWTON_ROW d (d + NEWTON_WIDTH)
 FIXED, PASS_ROW, PASS_NUMBER = 0.03, 1e-7, 2.5e-9  # seconds of one read: in all, for each row, and for each number
+LINE_ROW, LINE_NUMBER = 2e-8, 1.2e-9  # seconds of a pass of a line search for each row, and for each number
 MEMORY_SHARE = 1.5  # two thirds of the spare memory are for resident rows, including the rows in the totals
 
 
@@ -75,18 +76,20 @@ def _count_by_law(source: RowSource) -> float:
     return float(float(source.n_rows * source.n_features) ** (2 / 3))
 
 
-def weigh_ascent(source: RowSource) -> tuple[float, float]:
-    """Return about how many seconds of a processor ascent on blocks and `one_read` take if all rows fit into memory.
+def weigh_solvers(source: RowSource) -> tuple[float, float, float]:
+    """Return about how many seconds of a processor three solvers take if all rows fit into memory.
 
-    Both read the data once. The time of ascent grows with the numbers in the rows. One read takes less time for each
-    row, but solves the problem of a sample by matrices (d, d) (benchmarks/defaults.py).
+    The solvers are ascent on blocks, `one_read`, and the first passes of a leading line search. The first two read the
+    data once. The time of ascent grows with the numbers in the rows. One read takes less time for each row, but solves
+    the problem of a sample by matrices (d, d). The rows of a line search stay in the operating system's cache of files
+    after the first of its passes (benchmarks/defaults.py).
     """
     n, d = source.n_rows, source.n_features
     numbers = source.nbytes / 4 / (2 if source.is_sparse else 1)
     sample = min(n, max(n / SHARE, SMALL_ROWS, _count_by_law(source)))
     ascent = ASCENT_ROW * n + ASCENT_NUMBER * numbers
     one_read = FIXED + NEWTON_ROW * sample * d * (d + NEWTON_WIDTH) + PASS_ROW * n + PASS_NUMBER * numbers
-    return ascent, one_read
+    return ascent, one_read, LEADING_PASSES[0] * (LINE_ROW * n + LINE_NUMBER * numbers)
 
 
 def describe_more_rows(source: RowSource, options: TrainOptions, resident_rows: int, kept: int) -> str:

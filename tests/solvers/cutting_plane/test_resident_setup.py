@@ -105,6 +105,21 @@ def test_a_line_search_leads_where_memory_leaves_few_resident_rows() -> None:
     assert not choose(1_000_000, 5).start().leads
 
 
+def test_a_line_search_leads_where_the_rows_fit_into_memory_and_one_read_takes_long() -> None:
+    """Unless the rows are few, read from a store, or larger than the memory, or one read was asked for."""
+    led = choose(1_500_000, 100)
+    assert led.start().leads
+    assert re.search(r"fit into memory, so passes .* about [\d.]+ s .* one-read about [\d.]+ s", led.reason)
+    for other in (
+        choose(600_000, 54),
+        choose(1_500_000, 100, name="s3://bucket/rows.zarr"),
+        choose(8_000_000, 100, memory_bytes=3 << 30),
+        choose(1_500_000, 100, options={"acceleration": "one-read"}),
+    ):
+        assert other.settings["acceleration"] == "one-read"
+        assert not other.start().leads
+
+
 def test_arrays_in_memory_are_for_the_ascent() -> None:
     """As far as they fit, and are not so many that one read is over sooner, which threads share."""
     found = choose(100_000, 100, on_disk=False)
