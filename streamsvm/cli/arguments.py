@@ -66,6 +66,8 @@ class Ingest(shared.Table, shared.Cluster, shared.Memory, shared.Json):
         scaling of the features, which is recorded and applied by `predict`
     shuffle : SEED|no
         seed of the order in which rows are written; no: in the order of the input (default: 0)
+    holdout : SHARE
+        hold out a random share of the rows, as `split` does: DEST-held-out.zarr gets them, DEST.zarr all other rows
     overwrite
         replace an existing dataset, once the new one is complete
     append
@@ -93,6 +95,7 @@ class Ingest(shared.Table, shared.Cluster, shared.Memory, shared.Json):
     dtype = option(choices=("float32", "float16", "bfloat16", "int8"), default="float32")
     scale = option(choices=("none", "minmax", "maxabs", "standard"), default="none")
     shuffle = option(settings.read_shuffle, default="0")
+    holdout = option(float)
     overwrite = append = switch(one_of="target")
 
 

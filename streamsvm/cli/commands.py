@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import shutil
 import time
 from contextlib import nullcontext
 from functools import partial
@@ -17,6 +18,8 @@ from streamsvm.cli.output import RUN_FILES, fill_text, report_missing_checkpoint
 from streamsvm.cli.progress import Line, RowCounter, show_readings
 from streamsvm.data.open import open_dataset
 from streamsvm.data.sources.formats import SYNTAX
+from streamsvm.data.store.dataset import Dataset
+from streamsvm.data.store.destination import check_destination, make_parents
 from streamsvm.data.tables.columns import Columns
 from streamsvm.models.evaluate import evaluate
 from streamsvm.models.model import load
@@ -25,17 +28,28 @@ from streamsvm.options import TrainOptions
 from streamsvm.solvers.options import FeatureOptions
 from streamsvm.system.budget import memory_kept
 from streamsvm.system.errors import InputError, say_count
-from streamsvm.system.files import hide_secrets, is_remote, refuse_inputs
+from streamsvm.system.files import Lock, hide_secrets, is_remote, name_partial, refuse_inputs, remove_partials
 
 ROWS = re.compile(r"\d{1,18}(-\d{1,18})?(,\d{1,18}(-\d{1,18})?)*")  # row numbers and ranges, separated by commas
 
 
 def run_ingest(options: argparse.Namespace) -> int:
+    """Ingest files into a dataset or, with --holdout, into two; report the rows."""
+    settings.refuse_for_ingest(options)
+    began, more = time.monotonic(), dict[str, Any]()
+    if options.holdout is None:
+        dataset = _ingest(options)
+    else:
+        dataset, rest = _ingest_and_split(options)
+        more["held_out"] = {"path": rest.path, "n_rows": rest.n_rows}
+    facts = {**info.describe(dataset), **more, "seconds": time.monotonic() - began}
+    return show(options, facts, info.format_description(facts, "ingested.txt"))
+
+
+def _ingest(options: argparse.Namespace) -> Dataset:
     """Ingest files into a dataset, on this machine's threads or on workers."""
     from streamsvm.ingestion.ingest import IngestOptions, count_bytes
 
-    settings.refuse_for_ingest(options)
-    began = time.monotonic()
     how: dict[str, Any] = {"file_format": options.format}
     how["columns"] = settings.make_record(Columns, options, require_label=not options.unlabelled)
     how["options"] = settings.make_record(IngestOptions, options, shuffle=options.shuffle)
@@ -46,14 +60,33 @@ def run_ingest(options: argparse.Namespace) -> int:
 
             count = partial(count_bytes, how["columns"], how["options"], is_remote(options.destination))
             with memory_kept(options.memory, count, ", or use a smaller --chunk-bytes"):
-                dataset = ingest(options.sources, options.destination, like=options.like, **how)
-        else:
-            from streamsvm.ingestion.on_workers import ingest_on_workers
+                return ingest(options.sources, options.destination, like=options.like, **how)
+        from streamsvm.ingestion.on_workers import ingest_on_workers
 
-            how |= {name: getattr(options, name) for name in ("scheduler", "resume", "workers")}
-            dataset = ingest_on_workers(options.sources, options.destination, memory_bytes=options.memory, **how)
-    facts = {**info.describe(dataset), "seconds": time.monotonic() - began}
-    return show(options, facts, info.format_description(facts, "ingested.txt"))
+        how |= {name: getattr(options, name) for name in ("scheduler", "resume", "workers")}
+        return ingest_on_workers(options.sources, options.destination, memory_bytes=options.memory, **how)
+
+
+def _ingest_and_split(options: argparse.Namespace) -> tuple[Dataset, Dataset]:
+    """Ingest files into a temporary dataset beside the destination, and split it."""
+    from streamsvm.ingestion.split import require_share, split_dataset
+
+    train, whole = options.destination, options.destination.with_name(f"{options.destination.name}-whole")
+    rest = train.with_name(f"{train.stem}-held-out{train.suffix}")
+    require_share(options.holdout)
+    for place in (train, rest):
+        check_destination(place, options.overwrite)
+        refuse_inputs(place, options.sources)
+    make_parents(train)
+    with Lock(whole):
+        remove_partials(whole.parent, whole.name)  # of a process that was killed
+        folder = name_partial(whole)
+        try:
+            made = _ingest(argparse.Namespace(**vars(options) | {"destination": folder / train.name}))
+            how = options.holdout, options.shuffle or 0, options.overwrite
+            return split_dataset(made, made.meta["source"], train, rest, *how)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def run_split(options: argparse.Namespace) -> int:

@@ -200,6 +200,12 @@ def refuse_for_ingest(options: argparse.Namespace) -> None:
         _refuse(options, ["resume"], "in one process", "use --workers or --scheduler")
     else:
         _refuse(options, ["append", "like"], "with --workers or --scheduler", "ingest in one process")
+    if options.holdout is not None:
+        given = [_name(name) for name in ("append", "resume", "memory") if _was_given(getattr(options, name))]
+        given += ["a URL as destination"] if is_remote(options.destination) else []
+        if given:
+            remedy = "ingest all rows without --holdout, and use `streamsvm split` afterwards"
+            raise InputError(f"--holdout cannot be combined with {given[0]}: {remedy}")
     _refuse_for_engine(options)
 
 

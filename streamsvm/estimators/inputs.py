@@ -114,7 +114,7 @@ def open_eval_set(estimator: Any, eval_set: Any) -> Iterator[EvalSet | None]:
             yield EvalSet(source)
     elif isinstance(eval_set, tuple) and len(eval_set) == 2:
         with _written(estimator, *eval_set) as source:
-            yield EvalSet(source)
+            yield EvalSet(source, given_name="eval_set")
     else:
         raise InputError("eval_set: give a pair (X, y), a dataset or its path")
 

@@ -67,8 +67,15 @@ def split(
         refuse_inputs(out, inputs)
     dataset = open_dataset(path)
     require_editable(dataset, "split")
-    is_out = draw_rows(dataset, share, seed)
-    about = {name: dataset.meta[name] for name in KEPT if name in dataset.meta}
+    return split_dataset(dataset, dataset.path, train, held_out, share, seed, overwrite)
+
+
+def split_dataset(
+    dataset: Dataset, name: str, train: str | Path, held_out: str | Path, share: float, seed: int, overwrite: bool
+) -> tuple[Dataset, Dataset]:
+    """See `split`. name: the name of the rows in messages, which the new datasets record as their source."""
+    is_out = draw_rows(dataset, name, share, seed)
+    about = {"source": name, **{entry: dataset.meta[entry] for entry in KEPT if entry in dataset.meta}}
     with caught(), open_destination(held_out, overwrite) as second, open_destination(train, overwrite) as first:
         for folder, numbers in ((first, np.flatnonzero(~is_out)), (second, np.flatnonzero(is_out))):
             n_items, counts = count_items(dataset, numbers)
@@ -79,14 +86,19 @@ def split(
     return open_dataset(train), open_dataset(held_out)
 
 
-def draw_rows(dataset: Dataset, share: float, seed: int) -> Flags:
+def require_share(share: float) -> None:
+    """Raise InputError unless a share lies between 0 and 1."""
+    if not 0.0 < share < 1.0:
+        raise InputError(f"share is {share}; it must be between 0 and 1")
+
+
+def draw_rows(dataset: Dataset, name: str, share: float, seed: int) -> Flags:
     """Return the flags of the rows to hold out, (n,). Raises InputError if a side would have no rows, or lack a class.
 
     The rows are put in random order, and then sorted by class; the held-out rows are evenly spaced in this order. If
     rows have groups or queries, the first of these in random order are held out.
     """
-    if not 0.0 < share < 1.0:
-        raise InputError(f"share is {share}; it must be between 0 and 1")
+    require_share(share)
     check_count("seed", seed, 0)
     rng, n, y = np.random.default_rng(seed), dataset.n_rows, dataset.column("y")
     units = dataset.column("groups" if "groups" in dataset.vectors else "qid")
@@ -106,9 +118,9 @@ def draw_rows(dataset: Dataset, share: float, seed: int) -> Flags:
             is_out &= kept[y] > 0  # a class with few rows
         elif (lost := kept[y] == 0).any():
             label = dataset.classes.tolist()[y[lost][0]]
-            raise InputError(f"{dataset.name}: too few groups have the class {label!r}: choose another share or seed")
+            raise InputError(f"{name}: too few groups have the class {label!r}: choose another share or seed")
     if is_out.all() or not is_out.any():
         would = f"would hold out {'all' if is_out.all() else 'none'} of the {say_count(n, 'row')}"
         would += ", because one row of each class is kept" * (drawn > 0 and not is_out.any())
-        raise InputError(f"{dataset.name}: a share of {share} {would}; choose another share or seed")
+        raise InputError(f"{name}: a share of {share} {would}; choose another share or seed")
     return is_out

@@ -69,7 +69,8 @@ def score(
     source: RowSource = open_dataset(data, columns.label) if isinstance(data, str | Path) else data
     useless = [name for name in OF_FILES if getattr(columns, name) != getattr(AS_IT_IS, name)]
     if useless := (["format"] if file_format is not None else []) + useless:
-        raise InputError(f"{source.name}: --{useless[0]} has no effect on a dataset, only on files: remove it")
+        option = "id" if useless[0] == "index" else useless[0].replace("_", "-")
+        raise InputError(f"{source.name}: --{option} has no effect on a dataset, only on files: remove it")
     if need_labels and source.classes is None and not source.has_targets:
         raise InputError(f"{source.name}: there are no labels to compare the predictions with; give rows with labels")
     if need_labels and source.has_targets and model.problem.has_classes:

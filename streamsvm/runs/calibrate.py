@@ -95,7 +95,7 @@ class FoldFits:
 
     def set_up(self, options: TrainOptions, n_fits: int) -> list[Solver]:
         """Return the fits on folds, with the settings of the training. `n_fits` fits share the memory."""
-        fits = [hold_out(views.HeldOut(self.source, self.fold != k), options, n_fits) for k in range(FOLDS)]
+        fits = [hold_out(views.HeldOut(self.source, self.fold != k), options, n_fits) for k in range(self.n_fits)]
         n_scores = find_problem(options.task).count_scores(len(require_classes(self.source)))
         row_bytes = ROW_BYTES + n_scores * (LABEL_BYTES if self.source.has_label_sets else SCORE_BYTES)
         n_scored = self.source.n_rows // _find_step(self.source, n_scores)
@@ -136,7 +136,9 @@ class FoldFits:
             folder = None
             if out is not None:
                 settings = describe(self.source, options, fit)
-                folder = RunFolder(out / FOLDER / f"fold{k}", settings, resume=True, lock=lock, n_beside=FOLDS + 1)
+                folder = RunFolder(
+                    out / FOLDER / f"fold{k}", settings, resume=True, lock=lock, n_beside=self.n_fits + 1
+                )
             given = fit, *opened, folder, _stay_silent
             runs.append(Training(self.source, options, *given, enough=ENOUGH * options.tol))
             runs[-1].begin()
@@ -206,7 +208,7 @@ def make_folds(source: RowSource, options: TrainOptions, way: str) -> FoldFits:
         number = max(2, min(FOLDS, int(np.max(np.bincount(read_codes(source)), initial=0))))
     if number < FOLDS:
         LOGGER.warning(f"{source.name}: no class has {FOLDS} rows, so the probabilities come from {number} folds")
-    folds = FoldFits(source, way, draw_folds(source, options, number))
+    folds = FoldFits(source, way, draw_folds(source, options, number), number)
     folds.require_rows(options)
     return folds
 
@@ -268,7 +270,7 @@ def calibrate(
     folds = make_folds(source, options, way)
     if needs_scale(options):
         options = replace(options, gamma=trained.model.kernel.gamma)  # type: ignore[union-attr]
-    fits, folder = folds.set_up(options, FOLDS), None if out is None else to_local_path(out)
+    fits, folder = folds.set_up(options, folds.n_fits), None if out is None else to_local_path(out)
     own_lock = nullcontext(lock) if folder is None or lock is not None else Lock(folder, folder / LOCK)
     chains = [[fit] for fit in fits]
     with caught(), one_blas_thread(), own_lock as held, open_for(source, options, chains, client) as opened:

@@ -249,10 +249,14 @@ COPIES = 2  # copies of the scores held at once while the scores of the chunks a
 
 @dataclass(frozen=True)
 class EvalSet:
-    """The held-out rows, and the patience: training stops after this many steps without improvement (None: never)."""
+    """The held-out rows, and the patience: training stops after this many steps without improvement (None: never).
+
+    given_name: the name of the rows in messages, if it is not that of the source.
+    """
 
     source: RowSource
     patience: int | None = None
+    given_name: str | None = None
 
     def __post_init__(self) -> None:
         if self.patience is not None and self.patience < 1:
@@ -260,18 +264,19 @@ class EvalSet:
 
     def check(self, source: RowSource, problem: Problem) -> None:
         """Raise InputError unless the held-out rows have labels and the features of the training rows."""
+        name = self.given_name or self.source.name
         if None not in (source.encoding, self.source.encoding) and source.encoding != self.source.encoding:
             raise InputError(
-                f"{self.source.name}: its columns are not encoded like those of the training rows; ingest it with "
+                f"{name}: its columns are not encoded like those of the training rows; ingest it with "
                 "--like and the training dataset (like=... in Python)"
             )
         if source.features is None and self.source.n_features != source.n_features:
             raise InputError(
-                f"{self.source.name}: its rows have {self.source.n_features} features, but the training rows have "
+                f"{name}: its rows have {self.source.n_features} features, but the training rows have "
                 f"{source.n_features}"
             )
         if problem.needs_labels and self.source.classes is None and not self.source.has_targets:
-            raise InputError(f"{self.source.name}: has no labels, which are needed to measure the model")
+            raise InputError(f"{name}: has no labels, which are needed to measure the model")
 
     def measure(self, model: Model) -> float:
         """Return the measure of a model on the rows. Raises InputError if the model cannot score them."""

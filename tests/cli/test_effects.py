@@ -119,6 +119,8 @@ def test_files_and_datasets(run: Run, text: Path, data: Path, trained: Path, tmp
         "--format has no effect on a dataset": [
             ("predict", trained, data, "--out", tmp_path / "p.csv", "--format", "csv")
         ],
+        "--id has no effect on a dataset": [("predict", trained, data, "--out", tmp_path / "p.csv", "--id", "kind")],
+        "--date-format has no effect on a dataset": [("evaluate", trained, data, "--date-format", "%Y")],
         "rows.zarr: --label has no effect on a dataset that ingest wrote": [
             ("info", data, "--label", "kind"),
             ("verify", trained, data, "--label", "kind"),

@@ -53,8 +53,8 @@ def test_unsuitable_rows_are_refused(tmp_path: Path) -> None:
     for given, fault in (
         ((X_NEW,), r"eval_set: give a pair \(X, y\), a dataset or its path"),
         ([(X_NEW, Y_NEW)], r"eval_set: give a pair \(X, y\)"),
-        ((X_NEW[:, :3], Y_NEW), "its rows have 3 features, but the training rows have 4"),
-        ((X_NEW, None), "has no labels"),
+        ((X_NEW[:, :3], Y_NEW), "^eval_set: its rows have 3 features, but the training rows have 4"),
+        ((X_NEW, None), "^eval_set: has no labels"),
     ):
         with pytest.raises(InputError, match=fault):
             streamsvm.LinearSVC().fit(X[:400], Y[:400], eval_set=given)

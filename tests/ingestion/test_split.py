@@ -133,3 +133,52 @@ def test_groups_that_hold_a_whole_class(tmp_path: Path) -> None:
     whole = streamsvm.ingest(X, tmp_path / "whole.zarr", Y, groups=groups)
     with pytest.raises(InputError, match="too few groups have the class 'd': choose another share or seed"):
         split(whole, tmp_path, 0.3, seed=1)
+
+
+def write_table(folder: Path) -> Path:
+    path = folder / "rows.csv"
+    lines = [f"{k / 7:.4f},{k % 5},{'ab'[k % 2]}" for k in range(100)]
+    path.write_text("\n".join(["u,v,label", *lines]) + "\n")
+    return path
+
+
+def test_ingest_holds_out_rows_as_split_does(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    table, place = write_table(tmp_path), tmp_path / "made" / "rows.zarr"
+    assert main(["ingest", str(table), str(place), "--holdout", "0.2", "--scale", "standard"]) == 0
+    assert f"held out  {place.with_name('rows-held-out.zarr')}: 20 rows" in capsys.readouterr().out
+    whole = streamsvm.ingest(table, tmp_path / "whole.zarr", scale="standard")
+    same = split(whole, tmp_path)
+    made = streamsvm.open(place), streamsvm.open(place.with_name("rows-held-out.zarr"))
+    for one, other in zip(made, same, strict=True):
+        assert read(one) == read(other)
+        assert one.meta["source"] == "rows.csv"
+    assert {each.name for each in place.parent.iterdir()} == {"rows.zarr", "rows-held-out.zarr"}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--holdout", "1"], "share is 1.0; it must be between 0 and 1"),
+        (["--holdout", "0.001"], "rows.csv: a share of 0.001 would hold out none of the 100 rows"),
+        (["--holdout", "0.5", "--one-hot", "none"], "column 'none', which --one-hot names"),
+        (["--holdout", "0.5", "--append"], "--holdout cannot be combined with --append: ingest all rows"),
+        (["--holdout", "0.5", "--memory", "1GB"], "--holdout cannot be combined with --memory"),
+    ],
+)
+def test_nothing_is_left_of_a_refused_holdout(
+    options: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table, place = write_table(tmp_path), tmp_path / "made" / "rows.zarr"
+    assert main(["ingest", str(table), str(place), *options]) == 2
+    assert message in capsys.readouterr().err
+    assert not place.parent.exists() or not list(place.parent.iterdir())
+
+
+def test_ingest_does_not_replace_held_out_rows_unasked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    table, place = write_table(tmp_path), tmp_path / "rows.zarr"
+    streamsvm.ingest(table, tmp_path / "rows-held-out.zarr")
+    command = ["ingest", str(table), str(place), "--holdout", "0.2"]
+    assert main(command) == 2
+    assert "rows-held-out.zarr: already exists" in capsys.readouterr().err
+    assert main([*command, "--overwrite"]) == 0
+    assert streamsvm.open(tmp_path / "rows-held-out.zarr").n_rows == 20

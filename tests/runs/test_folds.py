@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -145,6 +146,12 @@ def test_probabilities_of_small_classes_come_from_fewer_folds(caplog: pytest.Log
     assert (np.argmax(model.predict_proba(rows), axis=1) + 1).tolist() == y.tolist()
     with pytest.raises(InputError, match=r"the class 1 has 1 row, too few for 2 folds, .*, and no class has enough"):
         streamsvm.SVC(probability=True).fit(rows[2:4], y[2:4])
+
+
+def test_as_many_models_as_folds_are_trained(tmp_path: Path) -> None:
+    rows, y = np.array([[-2, -1], [-1, -1], [-1, -2], [1, 1], [1, 2], [2, 1.0]]), np.repeat([1, 2], 3)
+    streamsvm.SVC(probability=True, gamma=1, checkpoint=tmp_path / "run").fit(rows, y)
+    assert len(list((tmp_path / "run" / "folds").iterdir())) == 3
 
 
 def test_fewer_rows_than_folds_in_every_class_are_refused() -> None:

@@ -316,7 +316,8 @@ class NumberedRows(View):
         if source.is_sparse:
             fault = "rows of kernel values have to be dense"
         elif source.n_features != n:
-            fault = f"X.shape[0] should be equal to X.shape[1]; there are {n:,} rows of {source.n_features:,} values"
+            fault = "X.shape[0] should be equal to X.shape[1] (a square matrix); "
+            fault += f"there are {n:,} rows of {source.n_features:,} values"
             if source.n_features == n + 1:
                 fault += "; omit the row numbers of LIBSVM's format: sed 's/ 0:[0-9]*//'"
         elif source.is_shuffled or source.scaling is not None:

@@ -48,7 +48,7 @@ def read_npy(paths: Sequence[str | Path], piece_bytes: int = 8 << 20) -> Iterato
     suffixes = [Path(path).suffix.lower() for path in paths]
     if suffixes == [".npz"]:
         yield from _read_npz(str(paths[0]), piece_bytes)
-    elif suffixes in ([".npy"], [".npy", ".npy"]):
+    elif len(paths) <= 2 and ".npz" not in suffixes:  # the file's first bytes are checked, since it may lack an ending
         with ExitStack() as copies:
             mapped = [_map_npy(path, copies) for path in paths]
             axes = [2, *map(arrays.count_label_axes, mapped[1:])]

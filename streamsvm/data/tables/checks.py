@@ -380,7 +380,9 @@ def find_merged(labels: Any, values: Any, place: Place) -> npt.NDArray[np.str_] 
 MOST_NAMED = 12  # the maximum number of columns of a kind that a message lists
 
 COMMA = "numbers with a comma: --decimal , reads them if it is the decimal mark (decimal=',' in Python)"
-POINT = "numbers with a point, which --decimal , does not read as a decimal mark (decimal=',' in Python)"
+POINT = (
+    "numbers with a point, which --decimal , does not read as a decimal mark; --decimal . does (decimal='.' in Python)"
+)
 _ODD = (  # patterns of texts that are most likely numbers or dates, with their descriptions and remedies
     (re.compile(r"[+-]?[0-9]*,[0-9]+([eE][+-]?[0-9]+)?"), COMMA),
     (re.compile(r"[+-]?[0-9]*\.[0-9]+([eE][+-]?[0-9]+)?"), POINT),

@@ -160,7 +160,8 @@ def read_dates(column: Any, place: Place, date_format: str | None, remedy: str) 
     if values is None:
         bad = next(i for i in range(len(column)) if _parse_dates(column.slice(i, 1), date_format) is None)
         shown, form = checks.show_text(column[bad].as_py()), date_format or "such as 2024-12-31T23:59:59"
-        raise NeedsOptionError(f"{place(bad)}: not a date {form}: {shown!r}; {remedy}")
+        form += f": {shown!r}; --date-format reads dates of another form (date_format in Python)"
+        raise NeedsOptionError(f"{place(bad)}: not a date {form}; {remedy}")
     return values
 
 
@@ -341,6 +342,8 @@ class TableEncoder:
         looked_at = range(len(kinds)) if self.asked.missing is None else ()
         gaps = [names[k] for k in looked_at if any(has_gaps(arrays[k], kinds[k]) for arrays, _ in first)]
         k, advice = kinds.index("text"), checks.advise_on_table(texts, gaps)
+        if self.asked.date_format is not None:
+            advice += f"; no column of text has dates of the form {self.asked.date_format} (--date-format)"
         for arrays, places in first:
             read_numbers(arrays[k], places(k), self.asked.decimal, advice)
         raise NeedsOptionError(f"{first[0][1](k)(0)}: a column of text; {advice}")

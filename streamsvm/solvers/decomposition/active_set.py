@@ -158,6 +158,8 @@ class Rounds:
     damping: a factor of at least 1 by which kernel values are multiplied, as if each active row represented that many
     rows that will move in the same way. D still rises (sigma' of Ma et al. 2015, "Adding vs. averaging").
     gap: the relative duality gap at which the rounds stop if all rows are active; else None.
+    inner_share: a working set is solved to this share of its violation, or to half of the requested violation if that
+    is more.
     previous: the last working set, in the order in which its rows joined it.
     most_pairs: the maximum number of pair steps of SMO. pairs: the number of pair steps made so far.
     """
@@ -170,6 +172,7 @@ class Rounds:
     seed: int | tuple[int, ...]
     damping: float = 1.0
     gap: float | None = None
+    inner_share: float = INNER_TOL_SHARE
     previous: I64 = field(default_factory=lambda: np.empty(0, np.int64))
     most_pairs: int = NO_LIMIT
     pairs: int = 0
@@ -219,7 +222,7 @@ def _improve_working_set(
     hinges, K = active.hinges, _form_kernel(active, rounds, cache, chosen)
     problem = WorkingSet(K, y, alpha, f, costs, None if active.has_labels else hinges.corners[chosen], hinges.by_side)
     require_finite(f)
-    asked = max(tol / 2, INNER_TOL_SHARE * problem.violation())
+    asked = max(tol / 2, rounds.inner_share * problem.violation())
     alpha = _solve_working_set(hinges, rounds, problem, asked)
     change = alpha - problem.alpha
     changed = change.nonzero()[0]

@@ -375,6 +375,8 @@ def _solve_all(settings: Decomposition, state: State, active: ActiveSet) -> Stat
         small = settings.is_small(len(state.alpha))
         rounds = _make_rounds(settings, state, active, None if small else gap, 1.0, state.pairs)
         if small:
+            if rounds.inner == "smo" and active.totals is None:  # one round is enough, unless rounds change the sums
+                rounds.inner_share = 0.0
             cache = ColumnCache.of_all(kernels.compute_kernel(settings.kernel, active.X, settings.threads))
         else:
             cache = ColumnCache.of_size(len(active.rows), settings.cache_bytes, kernels.type_of(active.X))

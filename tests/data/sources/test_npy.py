@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+import streamsvm
 from streamsvm.data.sources.files_of_arrays import read_npy
 from tests.data.pieces import NUMBERS, fault, together
 from tests.models.test_model_files import HEADERS, claim
@@ -43,13 +44,22 @@ def test_npy(tmp_path: Path) -> None:
     assert read["labels"].tolist() == ["u", "v", "u", "w"]
 
 
+def test_npy_without_an_ending(tmp_path: Path) -> None:
+    np.save(tmp_path / "X.npy", NUMBERS)
+    place = (tmp_path / "X.npy").rename(tmp_path / "X")
+    made = streamsvm.ingest(place, tmp_path / "d.zarr", shuffle=None)
+    assert np.array_equal(made.read(0).X, NUMBERS)
+    (tmp_path / "text").write_text("1,2\n")
+    assert "is not an .npy array" in fault(read_npy([tmp_path / "text"]))
+
+
 def test_bad_npy(tmp_path: Path) -> None:
     """The file is named with the reason."""
     X, y = tmp_path / "X.npy", tmp_path / "y.npy"
     assert fault(read_npy([X])) == f"{X}: No such file or directory"
     assert (
-        fault(read_npy([tmp_path / "X.txt"]))
-        == f"{tmp_path / 'X.txt'}: expected one .npz, or X.npy alone, or the two files X.npy and y.npy"
+        fault(read_npy([X, y, y]))
+        == f"{X} {y} {y}: expected one .npz, or X.npy alone, or the two files X.npy and y.npy"
     )
     X.mkdir()
     assert fault(read_npy([X])) == f"{X}: Is a directory"

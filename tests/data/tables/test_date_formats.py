@@ -47,8 +47,14 @@ def test_times_with_a_zone_and_missing_values(tmp_path: Path) -> None:
 @pytest.mark.parametrize("word", ["31.02.2024", "2024-03-02", "02.01.24", "3.1.2024 x"])
 def test_a_cell_of_another_form_is_named_with_its_place(tmp_path: Path, word: str) -> None:
     (tmp_path / "rows.csv").write_text(f"y,day\n0,02.01.2024\n1,03.01.2024\n1,{word}\n")
-    with pytest.raises(InputError, match=rf"rows.csv:4:2: column day: not a date %d.%m.%Y: '{word}'"):
+    with pytest.raises(InputError, match=rf"rows.csv:4:2: column day: not a date %d.%m.%Y: '{word}'; --date-format"):
         read_days(tmp_path / "rows.csv", tmp_path, date_format="%d.%m.%Y", date="day")
+
+
+def test_a_form_that_no_column_has_is_named(tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text("name,day,y\nu,02.01.2024,0\nv,03.01.2024,1\n")
+    with pytest.raises(InputError, match=r"no column of text has dates of the form %Y.%m.%d \(--date-format\)$"):
+        read_days(tmp_path / "rows.csv", tmp_path, date_format="%Y.%m.%d")
 
 
 @pytest.mark.parametrize("pattern", ["%Q", "", "day", "%d.%m.", "%d %d %Y", "%H:%M"])

@@ -11,10 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
+import streamsvm
 from streamsvm.data.sources.in_memory import ArrayDataset
 from streamsvm.kernels.kernel import Kernel
 from streamsvm.passes import MORE_PATIENCE, Step, Take
-from streamsvm.solvers.decomposition import all_active
+from streamsvm.solvers.decomposition import active_set, all_active
 from streamsvm.solvers.decomposition import solver as decomposition
 from streamsvm.solvers.decomposition.state import STUCK_STEPS, Decomposition, start_state
 from tests.conftest import Problem, make_problem
@@ -327,3 +328,12 @@ def test_a_linear_kernel_sends_one_vector_to_the_pass() -> None:
     assert sent[0] == [(0, 6), (0,), (1, 6)]
     assert sent[1][0][0] == sent[1][1][0] > 0
     assert sent[1][2] == (0, 0)
+
+
+def test_one_round_solves_a_small_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+    rounds: list[None] = []
+    improve = active_set._improve_working_set
+    monkeypatch.setattr(active_set, "_improve_working_set", lambda *args: (rounds.append(None), improve(*args))[1])
+    problem = PROBLEMS["dense"]
+    streamsvm.SVC().fit(problem.X, problem.y)
+    assert len(rounds) == 1
