@@ -102,9 +102,7 @@ def main() -> None:
     parser.add_argument("-k", default="", metavar="EXPRESSION", help="run these tests only, as for pytest")
     given = parser.parse_args()
     os.environ["SKLEARN_TESTS_GLOBAL_RANDOM_SEED"] = "42"
-    for module, names in REPLACED.items():
-        for name in names:
-            setattr(module, name, getattr(streamsvm, name))
+    replace_estimators()
     found = Collector()
     options = [
         "-q",
@@ -131,6 +129,13 @@ def main() -> None:
     for name, text in unexpected.items():
         print(f"not expected to fail: {name}: {' '.join(text.split())}")
     raise SystemExit(1 if unexpected else 0)
+
+
+def replace_estimators() -> None:
+    """Put streamsvm's estimators in the places of scikit-learn's."""
+    for module, names in REPLACED.items():
+        for name in names:
+            setattr(module, name, getattr(streamsvm, name))
 
 
 def print_failed(module: str, failed: Iterable[str]) -> None:
