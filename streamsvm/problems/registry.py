@@ -22,10 +22,10 @@ class Entry(NamedTuple):
     for solvers that support it; None: the default of the solver.
 
     The kinds are "hinge", C_i max(0, 1 - y_i f_i); "labels", smooth losses of each of L labels of a row; "pairs", hinge
-    losses of pairs of rows; "classes", the loss of K scores of a row (losses.classes); "convex", any convex function of
-    a row's score with bounded slopes; "smooth", one with bounded second derivatives; "kinked", one that can be smoothed
-    (losses.convex); "squared-tube", the squared loss of a regression; "one-class", the loss of scores below an offset;
-    and "two-sums", the loss of margins below an offset (problems.nu).
+    losses of pairs of rows; "classes" and "softmax", losses of K scores of a row (losses.classes, losses.softmax);
+    "convex", any convex function of a row's score with bounded slopes; "smooth", one with bounded second derivatives;
+    "kinked", one that can be smoothed (losses.convex); "squared-tube", the squared loss of a regression; "one-class",
+    the loss of scores below an offset; and "two-sums", the loss of margins below an offset (problems.nu).
     """
 
     module: str
@@ -47,6 +47,7 @@ PROBLEMS = {  # The first one is the default.
     "crammer-singer": Entry(
         "classification", {"crammer_singer": ("classes",)}, "classes, by a single problem for all of them"
     ),
+    "multinomial": Entry("classification", {"softmax": ("softmax",)}, "classes, by multinomial logistic regression"),
     "multi-label": Entry(
         "classification",
         {"hinge": ("hinge", "convex"), "squared_hinge": ("labels",), "logistic": ("labels",)},
@@ -78,7 +79,11 @@ PROBLEMS = {  # The first one is the default.
 
 PROBABILITIES = ("sigmoid", "isotonic", "temperature")  # the maps from scores to probabilities (models.calibration)
 MULTI_LABEL = "multi-label"  # the task for rows that have sets of labels
-MULTI_CLASS = {"ovr": "classify", "crammer_singer": "crammer-singer"}  # tasks by their names in scikit-learn
+MULTI_CLASS = {  # tasks by their names in scikit-learn
+    "ovr": "classify",
+    "crammer_singer": "crammer-singer",
+    "multinomial": "multinomial",
+}
 
 
 _resolve = cache(resolve_name)
