@@ -60,6 +60,13 @@ def test_the_same_model_as_scikit_learn(feature: float, layout: Any) -> None:
     assert model.lower_bound_ <= model.objective_
 
 
+def test_the_weights_of_a_feature_sum_to_zero() -> None:
+    """The loss does not depend on their sum, so the penalty determines it at any tolerance."""
+    model = LogisticRegression(C=100.0, tol=1e-2, resident_rows="30%").fit(X, Y)
+    np.testing.assert_allclose(model.coef_.sum(axis=0), 0.0, atol=1e-12)
+    np.testing.assert_allclose(model.intercept_.sum(), 0.0, atol=1e-12)
+
+
 def test_balanced_weights_and_more_features_than_rows() -> None:
     wide = np.random.default_rng(2).normal(size=(len(Y), 300)).astype(np.float32)
     for rows in (X, wide):
