@@ -32,6 +32,7 @@ RBF: dict[str, Any] = {"kernel": "rbf"}
 CASES: dict[str, dict[str, Any]] = {
     "cutting-plane": {},
     "crammer-singer": {"task": "crammer-singer"},
+    "softmax": {"task": "multinomial"},
     "smo-classes": {"task": "crammer-singer", **RBF},
     "ranking": {"task": "rank"},
     "smo": {"solver": "smo", **RBF},

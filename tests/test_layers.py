@@ -35,7 +35,7 @@ LAYERS = (
     "solvers.common",
     "solvers.cutting_plane solvers.decomposition solvers.interior_point solvers.budgeted_sgd "
     "solvers.feature_map solvers.newton solvers.label_newton",
-    "solvers.one_class solvers.one_read solvers.ranking solvers.crammer_singer",
+    "solvers.one_class solvers.one_read solvers.ranking solvers.crammer_singer solvers.softmax",
     "solvers.many",
     "solvers.setup",
     "solvers",
@@ -54,6 +54,7 @@ BESIDE = {
     "solvers.one_read": {"solvers.cutting_plane"},
     "solvers.one_class": {"solvers.cutting_plane"},
     "solvers.ranking": {"solvers.cutting_plane"},
+    "solvers.softmax": {"solvers.cutting_plane"},
     "solvers.crammer_singer": {"solvers.cutting_plane", "solvers.decomposition"},
 }
 BY_NAME = {("data.store", "data")}  # a dataset that was pickled is opened again where it is used

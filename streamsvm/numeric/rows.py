@@ -321,6 +321,13 @@ def make_canonical_rows(X: CsrRows) -> CsrRows:
     return CsrRows(data, rows.indices.astype(np.int32), rows.indptr.astype(np.int64), X.n_features)
 
 
+def to_factor(X: Matrix, dtype: Any = np.float64) -> Any:
+    """Return X as a factor of matrix products with @: an array, or a sparse array of SciPy."""
+    if isinstance(X, CsrRows):
+        return csr_array((X.data.astype(dtype, copy=False), X.indices, X.indptr), shape=X.shape)
+    return X.astype(dtype, copy=False)
+
+
 def drop_zeros(X: F32) -> CsrRows:
     """Return dense rows as sparse rows, without the zeros."""
     rows, columns = np.nonzero(X)

@@ -18,6 +18,12 @@ The task crammer-singer is a single problem for all classes (Crammer & Singer 20
 C_i = C * class_weight[y_i] * sample_weight_i, and x_i includes the constant feature, whose weight is the bias. The
 highest score determines the class. With two classes, w_1 = -w_2 at the optimum, so the model has one score, 2 w_2.x.
 
+The task multinomial is multinomial logistic regression, another single problem, with the softmax loss
+
+    P(W) = 1/2 sum_k |w_k|^2 + sum_i C_i (log sum_k exp(w_k.x_i) - w_{y_i}.x_i)
+
+and otherwise the same rules.
+
 In the task multi-label, each row has any number of the L labels, and each label is a separate problem:
 
     P_k(w, b) = 1/2 |w|^2 + sum_i C_ik l(y_ik (w.x_i + b)),      C_ik = C * class_weight[y_ik] * sample_weight_i
@@ -339,7 +345,7 @@ class Classify(OfClasses):
 class CrammerSinger(OfClasses):
     """The Crammer-Singer problem, one for all classes."""
 
-    name = "crammer-singer"
+    name, loss = "crammer-singer", "crammer_singer"
 
     def count_problems(self, source: RowSource) -> int:  # noqa: ARG002
         """Return 1, since all classes are one problem."""
@@ -348,7 +354,13 @@ class CrammerSinger(OfClasses):
     def tell_loss(self, source: RowSource, options: TrainOptions) -> dict[str, Any]:
         """Return the loss and the costs of the classes, as settings and models report them."""
         costs = options.C * compute_class_factors(source, options)
-        return {"loss": "crammer_singer", "class_costs": costs.tolist()}
+        return {"loss": self.loss, "class_costs": costs.tolist()}
+
+
+class Multinomial(CrammerSinger):
+    """Multinomial logistic regression, one problem for all classes."""
+
+    name, loss = "multinomial", "softmax"
 
 
 PRECISION_AT = (1, 3, 5)
@@ -412,4 +424,4 @@ class MultiLabel(Classify):
         }
 
 
-CLASSIFY, CRAMMER_SINGER, MULTI_LABEL = Classify(), CrammerSinger(), MultiLabel()
+CLASSIFY, CRAMMER_SINGER, MULTINOMIAL, MULTI_LABEL = Classify(), CrammerSinger(), Multinomial(), MultiLabel()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import cache
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, NamedTuple
@@ -22,10 +22,10 @@ class Entry(NamedTuple):
     for solvers that support it; None: the default of the solver.
 
     The kinds are "hinge", C_i max(0, 1 - y_i f_i); "labels", smooth losses of each of L labels of a row; "pairs", hinge
-    losses of pairs of rows; "classes", the loss of K scores of a row (losses.classes); "convex", any convex function of
-    a row's score with bounded slopes; "smooth", one with bounded second derivatives; "kinked", one that can be smoothed
-    (losses.convex); "squared-tube", the squared loss of a regression; "one-class", the loss of scores below an offset;
-    and "two-sums", the loss of margins below an offset (problems.nu).
+    losses of pairs of rows; "classes" and "softmax", losses of K scores of a row (losses.classes, losses.softmax);
+    "convex", any convex function of a row's score with bounded slopes; "smooth", one with bounded second derivatives;
+    "kinked", one that can be smoothed (losses.convex); "squared-tube", the squared loss of a regression; "one-class",
+    the loss of scores below an offset; and "two-sums", the loss of margins below an offset (problems.nu).
     """
 
     module: str
@@ -47,6 +47,7 @@ PROBLEMS = {  # The first one is the default.
     "crammer-singer": Entry(
         "classification", {"crammer_singer": ("classes",)}, "classes, by a single problem for all of them"
     ),
+    "multinomial": Entry("classification", {"softmax": ("softmax",)}, "classes, by multinomial logistic regression"),
     "multi-label": Entry(
         "classification",
         {"hinge": ("hinge", "convex"), "squared_hinge": ("labels",), "logistic": ("labels",)},
@@ -78,7 +79,12 @@ PROBLEMS = {  # The first one is the default.
 
 PROBABILITIES = ("sigmoid", "isotonic", "temperature")  # the maps from scores to probabilities (models.calibration)
 MULTI_LABEL = "multi-label"  # the task for rows that have sets of labels
-MULTI_CLASS = {"ovr": "classify", "crammer_singer": "crammer-singer"}  # tasks by their names in scikit-learn
+MULTINOMIAL, SOFTMAX = "multinomial", "softmax"  # the task with one logistic problem for all classes, and its loss
+MULTI_CLASS = {  # tasks by their names in scikit-learn
+    "ovr": "classify",
+    "crammer_singer": "crammer-singer",
+    MULTINOMIAL: MULTINOMIAL,
+}
 
 
 _resolve = cache(resolve_name)
@@ -110,11 +116,16 @@ def find_kinds(task: str, loss: str | None = None, penalty: str = "l2") -> tuple
     """
     losses = find_entry(task).losses
     if loss is not None and loss not in losses:
-        raise InputError(f"loss {loss!r}: the losses of the task {task} are {', '.join(losses)}")
+        others = [name_task(other) for other, entry in PROBLEMS.items() if loss in entry.losses]
+        told = f"; {loss} is a loss of {' and '.join(others)}" * bool(others)
+        raise InputError(f"loss {loss!r}: the losses of the task {task} are {', '.join(losses)}{told}")
     kinds = next(iter(losses.values())) if loss is None else losses[loss]
     if penalty == "l2":
         return kinds
     require_known("penalty", penalty, PENALTIES)
+    if task == MULTINOMIAL:
+        remedy = "train each class against the rest (--multi-class ovr --loss logistic, or multi_class='ovr' in Python)"
+        raise InputError(f"penalty {penalty!r}: no solver supports it for the multinomial problem; {remedy}")
     if "smooth" not in kinds:
         smooth = [name for name, own in losses.items() if "smooth" in own]
         which = f"choose the loss {' or '.join(smooth)}" if smooth else f"the task {task} has none"
@@ -122,9 +133,9 @@ def find_kinds(task: str, loss: str | None = None, penalty: str = "l2") -> tuple
     return (SPARSE,)
 
 
-def find_multi_class(name: str) -> str:
-    """Return the task for this name of a multi-class scheme. Raises InputError if there is none."""
-    require_known("multi_class", name, MULTI_CLASS)
+def find_multi_class(name: str, known: Collection[str]) -> str:
+    """Return the task for this name of a multi-class scheme. Raises InputError unless it is one of the known names."""
+    require_known("multi_class", name, known)
     return MULTI_CLASS[name]
 
 

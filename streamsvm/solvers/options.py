@@ -244,6 +244,12 @@ class CrammerSingerOptions(OptionSet):
     max_cuts: int | None = count(4, help="the most cuts that are kept at once")
 
 
+class SoftmaxOptions(OptionSet):
+    """The options of multinomial logistic regression."""
+
+    intercept_scaling: float = bias_feature()
+
+
 class CuttingPlane(OptionSet):
     """Cutting planes, with the options that they have for the hinge loss; for other losses they have fewer."""
 

@@ -167,6 +167,15 @@ SOLVERS = [
         compiled=("crammer-singer",),
         reads={"tol": ALWAYS, "resident_rows": ALWAYS},
     ),
+    SolverRecord(
+        name="cutting-plane",
+        losses=("softmax",),
+        own=own_options.SoftmaxOptions,
+        solver="streamsvm.solvers.softmax.setup:SoftmaxSolver",
+        process_bytes=OTHER_BYTES,
+        compiled=("softmax",),
+        reads={"tol": ALWAYS, "resident_rows": ALWAYS},
+    ),
     DECOMPOSITION,
     replace(DECOMPOSITION, name="irwls", losses=("hinge", "kinked", "one-class"), compiled=("irwls",)),
     replace(

@@ -27,10 +27,11 @@ from streamsvm.engines.merge import answer
 from streamsvm.kernels.kernel import compute_squares
 from streamsvm.losses.classes import add_line_losses, read_costs, score_classes
 from streamsvm.losses.convex import ConvexLoss, SmoothLoss
+from streamsvm.losses.softmax import find_slopes, measure
 from streamsvm.models.model import LinearModel
 from streamsvm.numeric.labels import read_labels
 from streamsvm.numeric.rounding import UNIT, bound_rounding
-from streamsvm.numeric.rows import F64, Rows, compute_scores, take_rows
+from streamsvm.numeric.rows import F64, Rows, compute_scores, take_rows, to_factor
 from streamsvm.passes import All, Scan
 from streamsvm.system.errors import InputError
 
@@ -177,6 +178,38 @@ def _add_class_losses(W: F64, class_costs: F64, totals: F64, rows: Rows) -> None
     costs, scores, losses = read_costs(class_costs, rows), score_classes(rows, W, 1.0), np.zeros(1)
     add_line_losses(scores, scores, rows.codes, costs, np.ones(1), losses)
     totals += losses[0], costs @ np.sqrt(compute_squares(rows.X, np.float64) + 1.0)
+
+
+def evaluate_softmax(model: LinearModel, engine: Engine, problem: dict[str, Any], dual: bool) -> Found:
+    """Recompute P of a multinomial model and, with `dual`, the lower bound of its own probabilities (losses.softmax).
+
+    A score is off by at most e |x_i|, with e = gamma_(d+8) |w_k|, and the slopes of a loss sum to at most 2 C_i.
+    """
+    costs, feature = np.asarray(problem["class_costs"], np.float64), float(problem["bias_feature"])
+    W = split_two_classes(read_weights(model), len(costs))
+    sums = sum_rows(engine, partial(_add_softmax, W, costs, feature), (len(W) + 1, max(4, W.shape[1])))
+    (loss, entropy, lengths, total), gradient = sums[0, :4].tolist(), sums[1:, : W.shape[1]]
+    penalised = np.column_stack((W[:, :-1], W[:, -1] / feature if feature else np.zeros(len(W))))
+    half, terms = float(np.sum(penalised**2)) / 2, engine.source.n_rows + 4 * len(W) + 32
+    moved = bound_rounding(W.shape[1] + 12, 2.0 * float(np.max(np.linalg.norm(W, axis=1)))) * lengths
+    most = total * (2.0 + float(np.log(len(W))))
+    rounding = moved + bound_rounding(terms, loss + most) + bound_rounding(W.size + 8, 2 * half)
+    if not dual:
+        return Found(half + loss, rounding)
+    square, missed = float(np.sum(gradient**2)), bound_rounding(terms, 2.0 * lengths)
+    off = bound_rounding(terms, most) + (np.sqrt(square) + missed) * missed + bound_rounding(W.size + 8, square)
+    return Found(half + loss, rounding, Bound(max(0.0, entropy - square / 2 - off), off))
+
+
+def _add_softmax(W: F64, class_costs: F64, feature: float, totals: F64, rows: Rows) -> None:
+    """Add the losses, the entropies, C_i |x_i| and C_i, and, from the second row on, the gradient of each class."""
+    costs = read_costs(class_costs, rows)
+    loss, entropy, shares = measure(score_classes(rows, W, 1.0), rows.codes, costs)
+    lengths = np.sqrt(compute_squares(rows.X, np.float64) + max(1.0, feature**2))
+    totals[0, :4] += np.array([loss, entropy, costs @ lengths, np.sum(costs)])
+    slopes = find_slopes(shares, rows.codes, costs)
+    totals[1:, : W.shape[1] - 1] += (to_factor(rows.X).T @ slopes).T
+    totals[1:, W.shape[1] - 1] += feature * np.sum(slopes, axis=0)
 
 
 def evaluate_one_class(model: LinearModel, engine: Engine, problem: dict[str, Any]) -> Found:

@@ -121,7 +121,8 @@ def verify(
         raise InputError(
             "the model does not store its objective, so there is nothing to compare with: train it again to verify it"
         )
-    in_model = isinstance(model, KernelModel) or model.problem.has_nu  # the bound follows from the model
+    is_softmax = find_entry(model.problem.name).has_kind("softmax")
+    in_model = isinstance(model, KernelModel) or model.problem.has_nu or is_softmax  # the bound follows from the model
     points = None if not dual or in_model else _read_points(model, source, dual_file)
     if dual and isinstance(model, KernelModel) and not model.problem.has_classes:  # the model lacks the targets
         raise InputError(
@@ -248,6 +249,8 @@ def _choose(
     if isinstance(model, LinearModel):
         if entry.has_kind("classes"):
             return ("crammer-singer",), linear.evaluate_classes
+        if entry.has_kind("softmax"):
+            return ("crammer-singer",), partial(linear.evaluate_softmax, dual=dual)
         own: Callable[..., Found] = partial(linear.evaluate, points=points)
         return ("cutting-plane",), linear.evaluate_one_class if is_one_class else own
     if entry.has_kind("classes"):

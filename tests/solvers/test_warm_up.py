@@ -26,6 +26,8 @@ LIMITS = {
     ("cutting-plane", "sparse"): (12, 11_500),
     ("crammer-singer", "dense"): (10, 10_100),
     ("crammer-singer", "sparse"): (12, 10_500),
+    ("softmax", "dense"): (2, 1_900),
+    ("softmax", "sparse"): (4, 2_900),
     ("smo-classes", "dense"): (13, 31_100),
     ("smo-classes", "sparse"): (17, 32_900),
     ("ranking", "dense"): (9, 9_600),

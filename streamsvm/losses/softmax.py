@@ -1,0 +1,47 @@
+"""The softmax loss of a row with a score for each of K classes: multinomial logistic regression.
+
+    l_i(f) = C_i (log sum_k exp(f_ik) - f_iy)      (y is short for y_i, the row's own class)
+
+Its slope in f_ik is C_i (p_ik - [k = y]) with the probabilities p_ik = exp(f_ik) / sum_l exp(f_il). For any p_i whose
+entries are positive and sum to 1, Fenchel's inequality log sum_k exp(f_ik) >= p_i.f_i + H(p_i) with the entropy H gives
+a cut, even if rounded scores led to p_i:
+
+    sum_i l_i(W x_i) >= sum_i C_i H(p_i) + sum_i C_i sum_k (p_ik - [k = y]) w_k.x_i
+
+At the probabilities of W itself, the two sides are equal.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from streamsvm.numeric.rows import F64, I32
+
+
+class Measured(NamedTuple):
+    """The sums of the losses and of C_i H(p_i) over some rows, and the probabilities p_i, (n, K)."""
+
+    loss: float
+    entropy: float
+    shares: F64
+
+
+def measure(scores: F64, y: I32, costs: F64) -> Measured:
+    """Return the loss of rows with these scores (n, K), own classes y (n,) and costs C_i (n,)."""
+    below = scores - np.max(scores, axis=1, keepdims=True)
+    shares = np.exp(below)
+    sums = np.sum(shares, axis=1)
+    shares /= sums[:, None]
+    logs = np.log(sums)
+    losses = np.maximum(logs - below[np.arange(len(y)), y], 0.0)
+    return Measured(float(costs @ losses), float(costs @ (logs - np.einsum("ik,ik->i", shares, below))), shares)
+
+
+def find_slopes(shares: F64, y: I32, costs: F64) -> F64:
+    """Return the slopes C_i (p_ik - [k = y]), (n, K), of rows with these probabilities."""
+    slopes = shares.copy()
+    slopes[np.arange(len(y)), y] -= 1.0
+    slopes *= costs[:, None]
+    return slopes

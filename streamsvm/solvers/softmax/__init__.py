@@ -1,0 +1,1 @@
+"""Multinomial logistic regression: one smooth problem for all classes."""

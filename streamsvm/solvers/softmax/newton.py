@@ -1,0 +1,223 @@
+"""Newton's method for softmax on rows in memory, with a linear and a quadratic term.
+
+    F(W) = 1/2 |W|^2 + L_S(W) + slope.W + 1/2 (W - centre)'E(W - centre)
+
+A Newton step solves H u = -grad F by conjugate gradients; the products of H with directions are matrix products over
+the rows. Since they only choose points, they are float32; losses and gradients are float64. A small H is summed, and
+its Cholesky factor is the preconditioner. For a large one, the preconditioner is diagonal in the basis of the principal
+axes of the features: the mean of p_ik (1 - p_ik) (q_j.x_i)^2 for class k and axis q_j.
+
+Source: Lin, Weng & Keerthi 2008, "Trust region Newton method for large-scale logistic regression", J. Machine Learning
+Research 9 (Newton's method with conjugate gradients; here with a line search).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import reduce
+from operator import add
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.linalg import cho_factor, cho_solve
+
+from streamsvm.losses.classes import read_costs
+from streamsvm.losses.softmax import find_slopes, measure
+from streamsvm.numeric.rows import F32, F64, Rows, to_factor
+from streamsvm.system import interrupts
+from streamsvm.system.threads import map_on_threads
+
+PART_ROWS = 8192  # rows of a part; the parts do not depend on the number of threads
+MOST_STEPS, MOST_PRODUCTS = 60, 60
+LEAST_FALL = 1e-4  # a step is taken if F falls by this share of what its slope promises
+SHORTEST = 1e-8  # rounding is the limit if no longer step descends
+RESIDUAL = 0.03  # conjugate gradients end at this share of the first residual
+CURVED_ROWS = 512  # rows whose Hessians are summed at once
+MOST_CURVED = 1024  # a Hessian is summed if W has at most this many entries
+MOST_AXES = 2048  # with more features, the axes are the features
+
+Solve = Callable[[F64], F64]
+
+
+class Point(NamedTuple):
+    """The loss, the gradient (K, d+1) and the probabilities of the parts at a point."""
+
+    loss: float
+    gradient: F64
+    shares: list[F32]
+
+
+class Sample:
+    """Rows in memory, in parts. bias_feature: the value of the constant feature."""
+
+    def __init__(self, rows: Rows, class_costs: F64, bias_feature: float, threads: int = 1) -> None:
+        self.bias_feature, self.threads, self.n_rows = bias_feature, threads, rows.n_rows
+        parts = [rows.slice(slice(at, at + PART_ROWS)) for at in range(0, rows.n_rows, PART_ROWS)]
+        self.parts = [(to_factor(one.X, np.float32), one.codes, read_costs(class_costs, one)) for one in parts]
+
+    def _map(self, work: Callable[..., Any], *others: Any) -> list[Any]:
+        return map_on_threads(lambda each: work(*each), list(zip(self.parts, *others, strict=True)), self.threads)
+
+    def score(self, W: F64) -> list[F64]:
+        """Return the scores of the parts, (n, K) each."""
+        return self._map(lambda part: self._score(part[0].astype(np.float64), W))
+
+    def _score(self, X: Any, W: Any) -> Any:
+        return X @ W[:, :-1].T + self.bias_feature * W[:, -1]
+
+    def sum_losses(self, scores: list[F64], moves: list[F64], step: float) -> float:
+        """Return the loss at the scores plus `step` times their moves."""
+
+        def work(part: Any, own: F64, move: F64) -> float:
+            return measure(own + step * move, part[1], part[2]).loss
+
+        return float(sum(self._map(work, scores, moves)))
+
+    def look(self, scores: list[F64]) -> Point:
+        """Return the loss, the gradient and the probabilities at these scores."""
+
+        def work(part: Any, own: F64) -> tuple[float, F64, F32]:
+            found = measure(own, *part[1:])
+            slopes = find_slopes(found.shares, *part[1:])
+            return found.loss, self._combine(part[0].astype(np.float64), slopes), found.shares.astype(np.float32)
+
+        losses, gradients, shares = zip(*self._map(work, scores), strict=True)
+        return Point(sum(losses), reduce(add, gradients), list(shares))
+
+    def _combine(self, X: Any, slopes: Any) -> F64:
+        """Return the sums of the rows times their slopes for each class, (K, d+1)."""
+        return np.column_stack(((X.T @ slopes).T, self.bias_feature * np.sum(slopes, axis=0))).astype(np.float64)
+
+    def multiply(self, shares: list[F32], U: F64) -> F64:
+        """Return the product of the Hessian of the loss with a direction U (K, d+1)."""
+        single = U.astype(np.float32)
+
+        def work(part: Any, p: F32) -> F64:
+            along = self._score(part[0], single)
+            along -= np.einsum("ik,ik->i", p, along)[:, None]
+            along *= p
+            along *= part[2][:, None].astype(np.float32)
+            return self._combine(part[0], along)
+
+        return reduce(add, self._map(work, shares))
+
+    def sum_hessian(self, shares: list[F32]) -> F64:
+        """Return the Hessian of the loss, (width, width)."""
+        width = shares[0].shape[1] * (self.parts[0][0].shape[1] + 1)
+
+        def work(part: Any, p: F32) -> F64:
+            total = np.zeros((width, width))
+            add_hessian(total, part[0], p, part[2], self.bias_feature)
+            return total
+
+        return reduce(add, self._map(work, shares))
+
+    def find_solver(self, shares: list[F32]) -> Solve:
+        """Return a function that divides by the diagonal of I + H along the axes, estimated from the first part."""
+        (X, _, costs), p = self.parts[0], shares[0]
+        all_costs = sum(float(np.sum(part[2])) for part in self.parts)
+        weights = (all_costs / max(float(np.sum(costs)), np.finfo(float).tiny) * costs)[:, None] * p * (1.0 - p)
+        if X.shape[1] > MOST_AXES:
+            bends = np.column_stack(((weights.T @ (X * X)), self.bias_feature**2 * np.sum(weights, axis=0)))
+            return lambda v: v / (1.0 + bends)
+        x = np.column_stack((to_array(X), np.full(len(p), self.bias_feature, np.float32)))
+        axes = np.linalg.eigh(((np.sum(weights, axis=1)[:, None] * x).T @ x).astype(np.float64))[1]
+        bends = weights.T @ (x @ axes) ** 2
+        return lambda v: ((v @ axes) / (1.0 + bends)) @ axes.T
+
+
+def to_array(X: Any) -> Any:
+    """Return a factor of products as an array."""
+    return X if isinstance(X, np.ndarray) else X.toarray()
+
+
+def add_hessian(total: F64, X: Any, shares: Any, costs: F64, bias_feature: float) -> None:
+    """Add the rows' Hessians sum_i C_i (diag p_i - p_i p_i') x x_i x_i' to the total, in float32."""
+    for at in range(0, len(shares), CURVED_ROWS):
+        part = slice(at, at + CURVED_ROWS)
+        x = np.column_stack((to_array(X[part]), np.full(len(shares[part]), bias_feature))).astype(np.float32)
+        p, roots = shares[part].astype(np.float32), np.sqrt(costs[part]).astype(np.float32)[:, None]
+        x = roots * x
+        both = (p[:, :, None] * x[:, None, :]).reshape(len(x), -1)
+        total -= both.T @ both
+        for k in range(p.shape[1]):
+            own = np.sqrt(p[:, k : k + 1]) * x
+            block = slice(k * x.shape[1], (k + 1) * x.shape[1])
+            total[block, block] += own.T @ own
+
+
+@dataclass(frozen=True)
+class Model:
+    """The terms of F besides the loss of the sample. E: None for no quadratic term."""
+
+    slope: F64
+    centre: F64
+    E: F64 | None = None
+
+    def measure(self, W: F64) -> tuple[float, F64]:
+        """Return the terms with 1/2 |W|^2, and their gradient."""
+        bent = self.multiply(W - self.centre) - (W - self.centre)
+        value = np.vdot(W, W) / 2 + np.vdot(self.slope, W) + np.vdot(W - self.centre, bent) / 2
+        return float(value), W + self.slope + bent
+
+    def multiply(self, U: F64) -> F64:
+        """Return (I + E) U."""
+        return U if self.E is None else U + (self.E @ U.ravel()).reshape(U.shape)
+
+
+def minimise(sample: Sample, model: Model, start: F64, wanted: float, share: float = 0.0) -> F64:
+    """Return the minimiser (K, d+1) of F, to 1/2 |grad F|^2 <= wanted + share * F."""
+    W, scores = start, sample.score(start)
+    for _ in range(MOST_STEPS):
+        interrupts.check()
+        point = sample.look(scores)
+        own, gradient = model.measure(W)
+        gradient = gradient + point.gradient
+        if np.vdot(gradient, gradient) / 2 <= wanted + share * (own + point.loss):
+            break
+        precondition = _find_preconditioner(sample, model, point.shares)
+        step = _find_step(sample, model, point.shares, gradient, precondition)
+        moves, slope, t = sample.score(step), float(np.vdot(gradient, step)), 1.0
+        while t >= SHORTEST:
+            value = model.measure(W + t * step)[0] + sample.sum_losses(scores, moves, t)
+            if value <= own + point.loss + LEAST_FALL * t * slope:
+                break
+            t /= 2
+        if t < SHORTEST:
+            break
+        W, scores = W + t * step, [one + t * move for one, move in zip(scores, moves, strict=True)]
+    return W
+
+
+def _find_step(sample: Sample, model: Model, shares: list[F32], gradient: F64, precondition: Solve) -> F64:
+    """Return an approximate Newton step, by conjugate gradients."""
+    step, residual = np.zeros_like(gradient), -gradient
+    direction = solved = precondition(residual)
+    size = first = float(np.vdot(residual, solved))
+    for _ in range(MOST_PRODUCTS):
+        product = model.multiply(direction) + sample.multiply(shares, direction)
+        curvature = float(np.vdot(direction, product))
+        if not curvature > 0.0:  # E may be indefinite, and float32 rounds
+            return step if np.any(step) else direction
+        length = size / curvature
+        step, residual = step + length * direction, residual - length * product
+        solved = precondition(residual)
+        before, size = size, float(np.vdot(residual, solved))
+        if not size > RESIDUAL**2 * first:
+            break
+        direction = solved + size / before * direction
+    return step
+
+
+def _find_preconditioner(sample: Sample, model: Model, shares: list[F32]) -> Solve:
+    """Return a function that nearly solves H u = v."""
+    if model.centre.size <= MOST_CURVED:
+        H = sample.sum_hessian(shares) + (0.0 if model.E is None else model.E)
+        H.flat[:: len(H) + 1] += 1.0
+        try:
+            factor = cho_factor(H)
+            return lambda v: cho_solve(factor, v.ravel()).reshape(v.shape)
+        except np.linalg.LinAlgError:
+            pass
+    return sample.find_solver(shares)

@@ -1,0 +1,82 @@
+"""The set-up of multinomial logistic regression: parameters, memory and model for the rows of a source."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from streamsvm.data.rows.source import RowSource
+from streamsvm.numeric.rows import Rows
+from streamsvm.options import TrainOptions, count_driver_threads
+from streamsvm.passes import MemoryNeed, Requests
+from streamsvm.problems.classification import MULTINOMIAL
+from streamsvm.solvers.crammer_singer.setup import ClassModel
+from streamsvm.solvers.cutting_plane.cuts import add_magnitudes, start_magnitudes
+from streamsvm.solvers.cutting_plane.master import scale_costs, solve_master
+from streamsvm.solvers.cutting_plane.sample_model import FIRST_STEPS, solve
+from streamsvm.solvers.options import SoftmaxOptions
+from streamsvm.solvers.softmax.newton import MOST_AXES, MOST_CURVED, PART_ROWS
+from streamsvm.solvers.softmax.solver import MOST_SCORES, Softmax, State
+from streamsvm.solvers.solver import Budget, FirstSample, Solver
+
+COPIES = 3  # copies of the sample while it is fetched
+ROW_VECTORS = 4  # vectors of 8 bytes for each row of the sample
+SCORES = 6  # numbers of 8 bytes for each row of the sample and each class: scores, moves, probabilities
+VECTORS = 16  # vectors of the width of W in the driver, besides the cuts
+SHARE = 10  # one row in SHARE is in the sample if memory allows
+
+
+class SoftmaxSolver(ClassModel, Solver):
+    """Newton's method on a sample, corrected by passes over all rows."""
+
+    name, compiled = "cutting-plane", ("softmax",)
+
+    def __init__(self, source: RowSource, options: TrainOptions, own: SoftmaxOptions, budget: Budget) -> None:
+        told = MULTINOMIAL.tell_loss(source, options)
+        costs, tol = tuple(told["class_costs"]), float(options.tol)
+        self.source, self.bias_feature = source, own.intercept_scaling
+        self.width = len(costs) * (source.n_features + 1)
+        about: dict[str, Any] = {"bias_feature": own.intercept_scaling, "tol": tol, "seed": options.seed}
+        self.parameters = Softmax(class_costs=costs, resident_rows=1, threads=count_driver_threads(options), **about)
+        need = self.memory(1)
+        other = need.driver_bytes + 2 * need.totals_bytes + 2 * source.stream_bytes()
+        n, row_bytes = source.n_rows, COPIES * self._find_row_bytes()
+        n_rows = budget.count_rows(n, options.resident_rows, row_bytes, other, n)
+        self.parameters = replace(self.parameters, resident_rows=max(1, n_rows))
+        self.settings = {"task": "multinomial", **told, **about, "resident_rows": self.parameters.resident_rows}
+        self.sample = FirstSample(self.parameters.resident_rows, is_held=True)
+
+    def _find_row_bytes(self) -> int:
+        scores = SCORES * len(self.parameters.class_costs)
+        return self.source.nbytes // self.source.n_rows + 8 * (ROW_VECTORS + scores)
+
+    def start(self) -> Any:
+        """Return the state at W = 0, without cuts."""
+        return self.parameters.start(self.width, self.source.n_rows, self.source.is_shuffled)
+
+    def warm_start(self, before: State, factor: float) -> State:
+        """Return the initial state for costs `factor` times larger, with the cuts and the sample of the state."""
+        scaled = scale_costs(before, factor, self.parameters.tol)
+        return replace(scaled, step=1.0, slope=factor * before.slope, loss=factor * before.loss)
+
+    def solve(self, state: State) -> Requests:
+        """Yield the passes of the steps."""
+        return solve(self.parameters, state)
+
+    def memory(self, threads: int) -> MemoryNeed:  # noqa: ARG002
+        """Return the memory of the sample, the cuts and the sums of a pass."""
+        width, K = self.width, len(self.parameters.class_costs)
+        curved = 8 * width**2 if width <= MOST_CURVED else 0
+        axes = 8 * (self.source.n_features + 1) ** 2 if self.source.n_features <= MOST_AXES else 0
+        points, tile = 8 * len(FIRST_STEPS) * width, 8 * 4 * max(MOST_SCORES, 256 * K)
+        more = COPIES * self.parameters.resident_rows * self._find_row_bytes()
+        more += 8 * VECTORS * width + 4 * curved + 3 * axes + 4 * PART_ROWS * self.source.n_features
+        return self.parameters.need_memory(width, points + curved + tile, 2 * points, more)
+
+
+def run_kernels(group: str, rows: Rows) -> None:  # noqa: ARG001
+    """Call the compiled functions of the magnitudes and the master problem."""
+    add_magnitudes(start_magnitudes(3), rows, np.ones(2), 1.0)
+    solve_master(np.eye(2), np.ones(2), np.zeros(2), 1e-9)

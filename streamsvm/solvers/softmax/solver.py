@@ -1,0 +1,171 @@
+"""Multinomial logistic regression by a sample of the rows and passes over all rows (cutting_plane.sample_model).
+
+    P(W) = 1/2 |W|^2 + sum_i C_i (log sum_k exp(w_k.x_i) - w_{y_i}.x_i)
+
+W is one vector of K (d+1) entries, whose K parts are the weights w_k of the classes, each with the weight of the
+constant feature last. A cut is made of the probabilities at a point (losses.softmax); it is also a point of the dual
+problem
+
+    D(p) = sum_i C_i H(p_i) - 1/2 sum_k |sum_i C_i (p_ik - [k = y_i]) x_i|^2
+
+If W has few entries, a pass also sums the Hessian of the loss of all rows at one point. The model is then corrected by
+half the quadratic form of the difference between this Hessian and the Hessian of the sample.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from operator import add
+from typing import Any, ClassVar
+
+import numpy as np
+
+from streamsvm.losses.classes import read_costs
+from streamsvm.losses.softmax import find_slopes, measure
+from streamsvm.numeric.rounding import bound_rounding
+from streamsvm.numeric.rows import F64, Rows, to_factor
+from streamsvm.passes import Scan, grows
+from streamsvm.solvers.cutting_plane import cuts
+from streamsvm.solvers.cutting_plane.cuts import RowSums
+from streamsvm.solvers.cutting_plane.line_search import CutTotals
+from streamsvm.solvers.cutting_plane.sample_model import ModelState, SampleModel
+from streamsvm.solvers.softmax.newton import MOST_CURVED, Model, Sample, add_hessian, minimise
+
+MOST_SCORES = 1 << 20  # the scores of this many rows times classes are held at a time
+MODEL_SHARE = 0.1  # the gradient of the model is minimised to this share of the requested gap
+GAP_SHARE = 0.02  # or to this share of the current gap
+FIRST_SHARE = 0.03  # the gradient of the sample's own problem is minimised to this share of P
+CURVED_AT = 2  # the Hessian is summed at this point: the third of the first step, or the last of a later step
+
+
+@dataclass
+class SoftmaxTotals(CutTotals):
+    """The sums at k points, and the Hessian at one of them (without rows if it is not summed)."""
+
+    curvature: F64
+
+
+def start_totals(shape: tuple[int, ...], n_curved: int) -> SoftmaxTotals:
+    """Return zero totals for points of this shape (k, K, d+1). n_curved: the number of rows of the Hessian."""
+    curvature = np.zeros((n_curved, n_curved))
+    return SoftmaxTotals(np.zeros(shape[0]), np.zeros(shape[0]), np.zeros(shape), curvature)
+
+
+def add_points(totals: SoftmaxTotals, rows: Rows, W: F64, class_costs: F64, bias_feature: float) -> None:
+    """Add the losses, entropies and gradients of the rows at the points W (k, K, d+1)."""
+    costs, size = read_costs(class_costs, rows), max(256, MOST_SCORES // W.shape[1])
+    for at in range(0, rows.n_rows, size):
+        part = slice(at, at + size)
+        tile, own = rows.slice(part), costs[part]
+        X = to_factor(tile.X)
+        for k, weights in enumerate(W):
+            found = measure(X @ weights[:, :-1].T + bias_feature * weights[:, -1], tile.codes, own)
+            slopes = find_slopes(found.shares, tile.codes, own)
+            totals.losses[k] += found.loss
+            totals.costs[k] += found.entropy
+            totals.gradients[k, :, :-1] += (X.T @ slopes).T
+            totals.gradients[k, :, -1] += bias_feature * np.sum(slopes, axis=0)
+            if k == CURVED_AT and len(totals.curvature):
+                add_hessian(totals.curvature, X, found.shares, own, bias_feature)
+
+
+@dataclass
+class State(ModelState):
+    """The state of a run.
+
+    curved_at (width,), curvature (width, width): a point of the last pass, and the Hessian of L there; empty if the
+    Hessian is not summed.
+    """
+
+    curved_at: F64 = grows("h")
+    curvature: F64 = grows("h", "h")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Softmax(SampleModel):
+    """The settings of the solver.
+
+    class_costs (K,): C_i of the classes, before sample weights. bias_feature: the value of the constant feature.
+    threads: the number of threads of the computations in memory.
+    """
+
+    class_costs: tuple[float, ...]
+    bias_feature: float = 1.0
+    threads: int = 1
+    state: ClassVar[type[ModelState]] = State
+
+    def shape(self, vectors: F64) -> F64:
+        """Return flat vectors (.., width) as matrices (.., K, d+1)."""
+        return vectors.reshape(*vectors.shape[:-1], len(self.class_costs), -1)
+
+    def hold(self, rows: Rows) -> Sample:
+        """See SampleModel."""
+        return Sample(rows, np.array(self.class_costs), self.bias_feature, self.threads)
+
+    def minimise(self, sample: Sample, state: State) -> F64:
+        """See SampleModel."""
+        start, is_all = self.shape(state.best_w), sample.n_rows == state.n_rows
+        if not state.passes or is_all:
+            share = MODEL_SHARE * self.tol if is_all else FIRST_SHARE
+            found = minimise(sample, Model(np.zeros_like(start), start), start, 0.0, share)
+        else:
+            gap = state.objective - state.lower_bound
+            wanted = max(MODEL_SHARE * self.tol * state.objective, GAP_SHARE * gap)
+            found = minimise(sample, self._make_model(sample, state, start), start, wanted)
+        if len(found) == 2:
+            found = np.stack((-1.0, 1.0))[:, None] * (found[1] - found[0]) / 2.0
+        else:  # the loss does not depend on the mean over the classes, which is 0 at the optimum
+            found = found - np.mean(found, axis=0)
+        return found.ravel()
+
+    def _make_model(self, sample: Sample, state: State, start: F64) -> Model:
+        slope = self.shape(state.slope) - sample.look(sample.score(start)).gradient
+        if not len(state.curvature):
+            return Model(slope, start)
+        shares = sample.look(sample.score(self.shape(state.curved_at))).shares
+        return Model(slope, start, state.curvature - sample.sum_hessian(shares))
+
+    def look_at(self, points: F64, held: Rows | None) -> Scan:
+        """See SampleModel."""
+        W = self.shape(points)
+        n_curved = W[0].size if W[0].size <= MOST_CURVED else 0
+        start = partial(start_totals, W.shape, n_curved)
+        return Scan(start, add_points, add, (W, np.array(self.class_costs), self.bias_feature), held=held)
+
+    def read(self, state: State, points: F64, found: SoftmaxTotals) -> tuple[State, RowSums]:
+        """See SampleModel. With two classes, each entry of a cut is the exact negative of the other class's entry."""
+        gradients = found.gradients
+        if len(self.class_costs) == 2:
+            gradients = np.stack((-gradients[:, 1], gradients[:, 1]), axis=1)
+        if len(found.curvature):
+            state = replace(state, curved_at=points[min(CURVED_AT, len(points) - 1)], curvature=found.curvature)
+        sizes = np.full(len(points), state.total_cost)
+        return state, RowSums(-gradients.reshape(points.shape), found.costs, sizes)
+
+    def look_for_rounding(self, state: State, held: Rows | None) -> list[Scan]:
+        """See SampleModel."""
+        if len(state.magnitudes):
+            return []
+        start = partial(cuts.start_magnitudes, len(state.best_w) // len(self.class_costs))
+        shared = (np.array(self.class_costs), self.bias_feature)
+        return [Scan(start, cuts.add_magnitudes, add, shared, held=held)]
+
+    def take_rounding(self, state: State, answers: Sequence[Any]) -> State:
+        """See SampleModel.
+
+        The terms of a loss or an entropy are at most C_i (1 + log K) and twice the size of C_i times a score. The
+        probabilities of a row sum to 1 but for K roundings.
+        """
+        for found in answers:
+            n_classes = len(self.class_costs)
+            larger = 1.0 + bound_rounding(found.n_rows + 8, 1.0)
+            state = replace(
+                state,
+                magnitudes=np.tile(2.0 * larger * found.sums, n_classes),
+                largest=np.tile(2.0 * found.largest, n_classes),
+                total_cost=larger * found.cost * (2.0 + float(np.log(n_classes))),
+                terms=min(state.terms + found.additions, found.n_rows) + 4.0 * n_classes + 32.0,
+            )
+        return state
