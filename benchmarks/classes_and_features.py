@@ -75,7 +75,8 @@ def train(path: str, way: str, memory: str, given: argparse.Namespace) -> None:
     """Train in this process, and print a cell of the table."""
     choose(way)
     options = {"C": given.C, "memory": memory, "max_passes": given.most_passes}
-    model = LogisticRegression(**options) if given.loss == "logistic" else LinearSVC(loss=given.loss, **options)
+    is_logistic = given.loss == "logistic"
+    model = LogisticRegression(multi_class="ovr", **options) if is_logistic else LinearSVC(loss=given.loss, **options)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

@@ -40,10 +40,6 @@ ONE_SOLVER = (
     "classes, `dual`, sparse rows with 64-bit indices, and does not depend on `random_state`"
 )
 ONE_READ = "one read solves these small problems with a proof, also with `max_iter=1`, and at least one read is needed"
-ONE_EACH = (
-    "more than two classes are trained one against the rest, not as one multinomial problem, and a class weight counts "
-    "only in the problem of its class"
-)
 MIXTURE = "no solver has the mixture of both penalties, so `fit` refuses it"
 NO_CHANGE = "scikit-learn deprecates `penalty` and `n_jobs`; streamsvm keeps them, so a warning would be wrong here"
 WHY = {  # by the first part of a test's name
@@ -65,10 +61,7 @@ WHY = {  # by the first part of a test's name
     "test_liblinear_multiclass_raises": ONE_SOLVER,
     "test_liblinear_with_large_values": "a value of 1e100 is refused with another message, since rows become float32",
     "test_newton_cholesky_fallback": "with `C=1e30` rounding errors exceed the gap; the status is `stalled`",
-    "test_logistic_regression_solvers_multiclass_unpenalized": ONE_EACH,
-    "test_logreg_predict_proba_multinomial": ONE_EACH,
-    "test_multinomial_identifiability": ONE_EACH,
-    "test_logistic_regression_class_weights": ONE_EACH,
+    "test_logreg_predict_proba_multinomial": "the test calls `_predict_proba_lr`, a private method of scikit-learn",
     "test_logreg_l1": "with a proved gap of 1e-10 the weights of dense and of sparse rows agree to six digits; "
     "the tests compare seven",
     "test_warm_start[": ONE_READ,

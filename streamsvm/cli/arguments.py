@@ -329,7 +329,8 @@ class Predict(Scored):
     overwrite
         replace an existing .zarr (files are replaced anyway)
     probabilities
-        add the probability of each class; for models trained with --probabilities, or --loss logistic
+        add the probability of each class; for models trained with --probabilities, --loss logistic, or --multi-class
+        multinomial
     top : K
         write, for each row, the K labels with the highest scores and these scores; for more than two classes
     id : COLUMN

@@ -227,7 +227,7 @@ class Settings(Kernel, Engine, Opening, Json):
     task : TASK
     multi_class
         how to train more than two classes: each against the rest (ovr), in pairs (ovo, the default of smo and irwls),
-        or by one problem for all of them
+        or by one problem for all of them, an SVM (crammer_singer) or logistic regression (multinomial)
     loss : LOSS
     penalty
         l1: the sum of absolute weights instead of 1/2 |w|^2, so that many weights are 0; for smooth losses (default:

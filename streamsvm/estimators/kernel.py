@@ -29,7 +29,7 @@ from streamsvm.numeric.labels import choose_by_votes
 from streamsvm.numeric.rows import F64
 from streamsvm.options import TrainOptions, check_numbers
 from streamsvm.problems.nu import NU_CLASSIFY, NU_REGRESS
-from streamsvm.problems.registry import settle_multi_class
+from streamsvm.problems.registry import MULTINOMIAL, settle_multi_class
 from streamsvm.runs.held_out import EvalSet
 from streamsvm.runs.results import Event, Listener, Result
 from streamsvm.runs.train import train
@@ -153,6 +153,11 @@ class LibsvmSVC(LibsvmLike, BaseSVC):
 
     def _name_options(self) -> dict[str, Any]:
         task, way = settle_multi_class(TrainOptions.task, self.multi_class)
+        if task == MULTINOMIAL:
+            raise InputError(
+                f"multi_class={self.multi_class!r}: no solver for kernels trains it; use LogisticRegression, which "
+                "takes a feature_map"
+            )
         return {**super()._name_options(), "task": task, "multi_class": way}
 
 

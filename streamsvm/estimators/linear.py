@@ -22,12 +22,12 @@ from streamsvm.models.model import LinearModel, Model, RankModel
 from streamsvm.numeric.rows import F64
 from streamsvm.options import INFINITE_COST, LARGEST_COST, TrainOptions, check_count, is_finite
 from streamsvm.problems.ranking import RANK, ROC_AREA, evaluate_ranking
-from streamsvm.problems.registry import PENALTIES, find_multi_class
+from streamsvm.problems.registry import MULTINOMIAL, PENALTIES, find_kinds, find_multi_class
 from streamsvm.runs.results import Result
 from streamsvm.solvers.options import MAPS, FeatureOptions, KernelFeatures, OptionSet
-from streamsvm.solvers.registry import AUTO
+from streamsvm.solvers.registry import AUTO, find_first
 from streamsvm.solvers.set_up import choose_solver, set_up
-from streamsvm.system.errors import InputError
+from streamsvm.system.errors import InputError, require_known
 
 LINEAR_SOLVERS = "choose from auto, cutting-plane, newton, interior-point"
 INTERCEPT_OPTION = "intercept_scaling"
@@ -252,7 +252,8 @@ class LinearSVC(LinearClassifier):
     warm_start: bool = False
 
     def _name_options(self) -> dict[str, Any]:
-        return {**super()._name_options(), "task": find_multi_class(self.multi_class), "multi_class": None}
+        task = find_multi_class(self.multi_class, ("ovr", "crammer_singer"))
+        return {**super()._name_options(), "task": task, "multi_class": None}
 
     def _get_start(self, source: RowSource, options: TrainOptions) -> Model | None:
         """Return the model of the previous fit if this fit may start from it (solvers.start_from.StartedFrom)."""
@@ -269,18 +270,27 @@ class LinearSVC(LinearClassifier):
 
 
 class LogisticRegression(LinearClassifier):
-    """Logistic regression with a certificate, on data of any size; many classes are one against the rest, not softmax.
+    """Logistic regression with a certificate, on data of any size; multinomial for more than two classes.
 
         P(w, b) = 1/2 (|w|^2 + (b / intercept_scaling)^2) + sum_i C_i log(1 + exp(-y_i (w.x_i + b)))
 
-    P is minimised with C_i = C * class_weight[y_i] * sample_weight_i, by Newton's method, whose passes sum the gradient
-    and the curvature over all rows. Training ends with the status "converged" only if the relative duality gap over all
-    rows is proved to be at most `tol`. The bias is penalised, as in LIBLINEAR; a larger `intercept_scaling` penalises
-    it less. K > 2 classes are K such problems, one against the rest, solved in the same reads of the data. The
-    multinomial model of scikit-learn's LogisticRegression differs, and is often more accurate.
+    for two classes, and for K > 2 classes, with a weight vector w_k and a bias b_k for each of them,
+
+        P(W, b) = 1/2 sum_k (|w_k|^2 + (b_k / intercept_scaling)^2) + sum_i C_i (log sum_k exp(f_ik) - f_iy)
+
+    where f_ik = w_k.x_i + b_k, and f_iy is the score of the row's own class. P is minimised with C_i = C *
+    class_weight[y_i] * sample_weight_i. This is the objective of scikit-learn, except that the bias is penalised, as in
+    LIBLINEAR; a larger `intercept_scaling` penalises it less. Training ends with the status "converged" only if the
+    relative duality gap over all rows is proved to be at most `tol`.
 
     Parameters
     ----------
+    multi_class : {"auto", "ovr", "multinomial"}, default="auto"
+        How K > 2 classes are trained: as one multinomial problem, or as K problems of one class against the rest, in
+        the same reads of the data. With "ovr", the problem of class k multiplies C by class_weight[k] for its own rows
+        only, and the probabilities of the K problems are divided by their sum. "auto" is "multinomial", or "ovr" where
+        there is no multinomial solver: for the penalty "l1", and for solver="newton" or "liblinear". Each label of a
+        set of labels is a problem of two classes.
     resident_rows : int, str or None, default=None
         The rows of the sample that the solver begins with, as a number or a share ("10%"); None is a tenth of the rows,
         or all rows of small data, if the memory allows.
@@ -290,13 +300,14 @@ class LogisticRegression(LinearClassifier):
         1 is the penalty "l1". A mixture of both penalties is refused, since no solver has it yet.
     C : float, default=1.0
         The cost of a row, as in scikit-learn. inf stands for no penalty, and is trained as the cost 1e10.
-    solver : {"auto", "newton"}, or object, default="auto"
-        "auto" is Newton's method. The names of scikit-learn's solvers, such as "lbfgs", mean "auto". streamsvm.Newton
-        has the options.
+    solver : {"auto", "newton", "cutting-plane"}, or object, default="auto"
+        "auto" is Newton's method for two classes and for "ovr", whose passes sum the gradient and the curvature over
+        all rows, and cutting planes for the multinomial problem. The names of scikit-learn's solvers, such as "lbfgs",
+        mean "auto". streamsvm.Newton and CuttingPlane have the options.
     dual : bool, default=False
         Without effect, since the solver finds the optimum, and proves it with both the primal and the dual problem.
     warm_start : bool, default=False
-        Without effect: Newton's method starts from a sample of the rows, in memory.
+        Without effect: the solvers start from a sample of the rows, in memory.
 
     Attributes
     ----------
@@ -321,6 +332,7 @@ class LogisticRegression(LinearClassifier):
     penalty: str | None = field(default="l2", kw_only=False)  # type: ignore[assignment]
     C: float = 1.0
     l1_ratio: float | None = 0.0
+    multi_class: str = "auto"
     solver: OptionSet | str = "auto"
     intercept_scaling: float = 1.0
     fit_intercept: bool = True
@@ -331,8 +343,8 @@ class LogisticRegression(LinearClassifier):
     def predict_proba(self, X: Any) -> Any:
         """Return the probability of each class, (n, K).
 
-        For two classes, and for each of L labels, it is 1 / (1 + exp(-f)); for more classes the probabilities of the K
-        problems are divided by their sum.
+        For two classes, and for each of L labels, it is 1 / (1 + exp(-f)). For more classes it is the softmax of the
+        scores or, one against the rest, the probabilities of the K problems are divided by their sum.
 
         Parameters
         ----------
@@ -378,12 +390,30 @@ class LogisticRegression(LinearClassifier):
         if self.penalty is None and self.C not in (1.0, np.inf):
             told = f"Setting penalty=None will ignore the C and l1_ratio parameters (C={self.C!r})"
             warnings.warn(told, stacklevel=6)
-        return {**super()._name_options(), **cost, "loss": "logistic", "penalty": self._name_penalty()}
+        known = {**super()._name_options(), **cost, "penalty": self._name_penalty(), "multi_class": None}
+        known["loss"] = None if self._is_multinomial(known["penalty"]) else "logistic"
+        return known if known["loss"] else {**known, "task": MULTINOMIAL}
+
+    def _is_multinomial(self, penalty: str) -> bool:
+        """Return whether more than two classes are one problem. "auto" asks for it if there is a solver for it."""
+        require_known("multi_class", self.multi_class, (AUTO, "ovr", MULTINOMIAL))
+        if self.multi_class != AUTO:
+            return self.multi_class == MULTINOMIAL
+        name, asked = self._name_solver(), super()._name_solver()
+        is_able = name == AUTO or find_first(name, find_kinds(MULTINOMIAL)) is not None
+        return is_able and penalty == "l2" and asked != "liblinear"
+
+    def _train_rows(self, source: RowSource, options: TrainOptions, *others: Any) -> Result:
+        """Return the result of a training on rows. With "auto", each label of a set is a problem of its own."""
+        if source.has_label_sets and self.multi_class == AUTO:
+            options = replace(options, task=TrainOptions.task, loss="logistic")
+        return super()._train_rows(source, options, *others)
 
 
 def _find_probabilities(model: Model, scores: F64) -> F64:
     """Return the probability of each class or label, (n, K), from the model's calibration or from its loss."""
-    if scores.ndim == 1 or model.problem.has_label_sets or find_calibration(model.info) is not None:
+    is_shared = model.loss == "logistic" and scores.ndim > 1 and not model.problem.has_label_sets
+    if not is_shared or find_calibration(model.info) is not None:
         return find_probabilities(model, scores)
     return np.asarray(np.exp(find_log_probabilities(model, scores)))
 

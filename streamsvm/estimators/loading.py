@@ -33,13 +33,14 @@ from streamsvm.estimators.tasks import BaseOneClass, BaseSVC, BaseSVR
 from streamsvm.kernels.feature_maps import PolynomialMap
 from streamsvm.kernels.kernel import Kernel
 from streamsvm.models.calibration import find_calibration
+from streamsvm.models.evaluate import WITH_PROBABILITIES
 from streamsvm.models.exports.export import to_weights
 from streamsvm.models.model import KernelModel, LinearModel, Model
 from streamsvm.models.model import load as load_model
 from streamsvm.numeric.rows import F64, CsrRows
 from streamsvm.numeric.stored_types import Scaling
 from streamsvm.problems.nu import NU_CLASSIFY, NU_REGRESS, ONE_CLASS
-from streamsvm.problems.registry import MULTI_CLASS, PROBLEMS, find_entry
+from streamsvm.problems.registry import MULTI_CLASS, PROBLEMS, SOFTMAX, find_entry
 from streamsvm.problems.regression import REGRESS
 from streamsvm.solvers import options
 from streamsvm.solvers.options import SMO, InteriorPoint, KernelFeatures
@@ -97,7 +98,7 @@ def make_estimator(model: Model) -> Estimator:
 def _choose_kind(model: Model) -> Any:
     """Return the estimator class for a model. Raises InputError if there is none."""
     task = model.problem.name
-    linear = LogisticRegression if model.info.get("loss") == "logistic" else LinearSVC
+    linear = LogisticRegression if model.loss in WITH_PROBABILITIES else LinearSVC
     default: tuple[Any, Any] = (linear, SVC) if model.problem.predicts_labels else (None, None)
     if find_entry(task).has_kind("pairs"):
         default = (RankSVM, None)
@@ -144,6 +145,10 @@ def _get_training(model: Model) -> dict[str, Any]:
 def _name_multi_class(model: Model) -> dict[str, str]:
     """Return the parameter multi_class, or nothing if the model was trained in the estimator's default way."""
     task = model.problem.name
+    if model.loss in WITH_PROBABILITIES:
+        penalty = model.info.get("problem", {}).get("penalty", "l2")
+        is_ovr = model.loss != SOFTMAX and model.score_shape and not model.problem.has_label_sets and penalty == "l2"
+        return {"multi_class": "ovr"} if is_ovr else {}
     joint = next((name for name, other in MULTI_CLASS.items() if other == task != next(iter(PROBLEMS))), None)
     if joint is not None:
         return {"multi_class": joint}
@@ -179,7 +184,7 @@ def to_sklearn(fitted: BaseSVM | Model) -> Any:
     Returns
     -------
     estimator
-        LinearSVC, LogisticRegression (for the logistic loss; within OneVsRestClassifier for more than two classes),
+        LinearSVC, LogisticRegression (within OneVsRestClassifier for more than two classes, one against the rest),
         LinearSVR (for regressions, and for rankings, where it predicts the score) or SGDOneClassSVM; for sums of
         kernels, a Pipeline that ends with one of these. It takes raw rows or, for tables with text, their features. It
         is not meant to be refitted.
@@ -227,8 +232,8 @@ def _make_linear(model: Model, coef: F64, intercept: Any) -> Any:
         made = linear_model.SGDOneClassSVM()
         made.coef_, made.offset_ = coef, -b
     elif problem.predicts_labels:
-        C, is_logistic = float(model.info.get("C", 1.0)), model.info.get("loss") == "logistic"
-        if is_logistic and model.score_shape:
+        C, is_logistic = float(model.info.get("C", 1.0)), model.loss in WITH_PROBABILITIES
+        if model.loss == "logistic" and model.score_shape:
             return _make_one_for_each_class(C, model.classes, coef, b)
         made = linear_model.LogisticRegression(C=C) if is_logistic else svm.LinearSVC(C=C)
         made.coef_, made.intercept_, made.classes_ = np.atleast_2d(coef), b, model.classes

@@ -10,7 +10,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 from scipy.sparse import issparse
-from scipy.special import log_expit
+from scipy.special import log_expit, log_softmax
 from sklearn.base import ClassifierMixin, OutlierMixin, RegressorMixin
 from sklearn.exceptions import NotFittedError
 from sklearn.metrics import accuracy_score, r2_score
@@ -28,6 +28,7 @@ from streamsvm.options import ClassWeight
 from streamsvm.problems.classification import choose, choose_labels
 from streamsvm.problems.nu import ONE_CLASS
 from streamsvm.problems.problem import Scored
+from streamsvm.problems.registry import SOFTMAX
 from streamsvm.problems.regression import REGRESS
 
 
@@ -38,11 +39,13 @@ def _asks_for_probabilities(estimator: Any) -> bool:
 def find_log_probabilities(model: Model, scores: F64) -> F64:
     """Return the logarithm of the probability of each class, (n, K), from scores.
 
-    For the logistic loss without a calibration, the logarithm is accurate even where the probability underflows.
+    Without a calibration, the logarithm is accurate even where the probability underflows.
     """
     if find_calibration(model.info) is not None:
         with np.errstate(divide="ignore"):
             return np.asarray(np.log(find_probabilities(model, scores)))
+    if model.loss == SOFTMAX:
+        return np.asarray(log_softmax(scores, axis=1))
     if scores.ndim == 1:
         return np.column_stack((log_expit(-scores), log_expit(scores)))
     logs: F64 = log_expit(scores)

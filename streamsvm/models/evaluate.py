@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import expit
+from scipy.special import expit, softmax
 
 from streamsvm.data.tables.columns import Columns
 from streamsvm.models.calibration import CALIBRATIONS, find_calibration, share_out
 from streamsvm.models.model import Model
 from streamsvm.numeric.rows import F64
 from streamsvm.problems.problem import Problem, Scored, Scoring
+from streamsvm.problems.registry import SOFTMAX
 from streamsvm.system.errors import InputError, MemoryBudgetError, require_known
 from streamsvm.system.machine import format_bytes, resident_bytes
 
@@ -30,31 +31,36 @@ if TYPE_CHECKING:
     from streamsvm.models.score import Data
 
 
-WITH_PROBABILITIES = "logistic"  # the loss whose scores are the logarithms of odds
+WITH_PROBABILITIES = ("logistic", SOFTMAX)  # the losses whose scores are logarithms of odds or probabilities
 
 
 def has_probabilities(model: Model) -> bool:
     """Return whether the scores of the model can be turned into probabilities."""
-    return find_calibration(model.info) is not None or model.info.get("loss") == WITH_PROBABILITIES
+    return find_calibration(model.info) is not None or model.loss in WITH_PROBABILITIES
 
 
 def require_probabilities(model: Model) -> None:
     """Raise InputError unless the scores of the model can be turned into probabilities."""
     if not has_probabilities(model):
         ways = "|".join(CALIBRATIONS)
-        raise InputError(f"the model has no probabilities: train with --probabilities {ways}, or with --loss logistic")
+        raise InputError(
+            f"the model has no probabilities: train with --probabilities {ways}, with --loss logistic, or with "
+            "--multi-class multinomial"
+        )
 
 
 def find_probabilities(model: Model, scores: F64) -> F64:
     """Return the probability of each class or label, (n, K), from scores (n,) for two classes, or (n, K).
 
-    Raises InputError for a model that has neither a calibration nor the logistic loss.
+    Raises InputError for a model that has neither a calibration nor a loss that determines probabilities.
     """
     name = find_calibration(model.info)
     if name is not None:
         way = CALIBRATIONS[name]
         return way.apply(model.info[way.key], scores, model.problem.has_label_sets)
     require_probabilities(model)
+    if model.loss == SOFTMAX:
+        return np.asarray(softmax(scores, axis=1), np.float64)
     if model.problem.has_label_sets:
         return np.asarray(expit(scores), np.float64)
     if scores.ndim == 1:

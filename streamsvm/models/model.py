@@ -92,6 +92,11 @@ class SavedModel(Shown, ABC):
         return find_problem(self.info.get("task", self.default_task))
 
     @property
+    def loss(self) -> str:
+        """The name of the loss that the model was trained with."""
+        return str(self.info.get("loss", next(iter(PROBLEMS[self.problem.name].losses))))
+
+    @property
     def encoding(self) -> Encoding | None:
         """The encoding of a table's columns as features, before any map; None if the columns are numbers."""
         about = self.info.get("encoding")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import cache
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, NamedTuple
@@ -79,10 +79,11 @@ PROBLEMS = {  # The first one is the default.
 
 PROBABILITIES = ("sigmoid", "isotonic", "temperature")  # the maps from scores to probabilities (models.calibration)
 MULTI_LABEL = "multi-label"  # the task for rows that have sets of labels
+MULTINOMIAL, SOFTMAX = "multinomial", "softmax"  # the task with one logistic problem for all classes, and its loss
 MULTI_CLASS = {  # tasks by their names in scikit-learn
     "ovr": "classify",
     "crammer_singer": "crammer-singer",
-    "multinomial": "multinomial",
+    MULTINOMIAL: MULTINOMIAL,
 }
 
 
@@ -115,11 +116,16 @@ def find_kinds(task: str, loss: str | None = None, penalty: str = "l2") -> tuple
     """
     losses = find_entry(task).losses
     if loss is not None and loss not in losses:
-        raise InputError(f"loss {loss!r}: the losses of the task {task} are {', '.join(losses)}")
+        others = [name_task(other) for other, entry in PROBLEMS.items() if loss in entry.losses]
+        told = f"; {loss} is a loss of {' and '.join(others)}" * bool(others)
+        raise InputError(f"loss {loss!r}: the losses of the task {task} are {', '.join(losses)}{told}")
     kinds = next(iter(losses.values())) if loss is None else losses[loss]
     if penalty == "l2":
         return kinds
     require_known("penalty", penalty, PENALTIES)
+    if task == MULTINOMIAL:
+        remedy = "train each class against the rest (--multi-class ovr --loss logistic, or multi_class='ovr' in Python)"
+        raise InputError(f"penalty {penalty!r}: no solver supports it for the multinomial problem; {remedy}")
     if "smooth" not in kinds:
         smooth = [name for name, own in losses.items() if "smooth" in own]
         which = f"choose the loss {' or '.join(smooth)}" if smooth else f"the task {task} has none"
@@ -127,9 +133,9 @@ def find_kinds(task: str, loss: str | None = None, penalty: str = "l2") -> tuple
     return (SPARSE,)
 
 
-def find_multi_class(name: str) -> str:
-    """Return the task for this name of a multi-class scheme. Raises InputError if there is none."""
-    require_known("multi_class", name, MULTI_CLASS)
+def find_multi_class(name: str, known: Collection[str]) -> str:
+    """Return the task for this name of a multi-class scheme. Raises InputError unless it is one of the known names."""
+    require_known("multi_class", name, known)
     return MULTI_CLASS[name]
 
 

@@ -31,7 +31,7 @@ from streamsvm.numeric.rows import F64
 from streamsvm.options import TrainOptions, check_numbers, make_kernel
 from streamsvm.passes import Request
 from streamsvm.problems.problem import Folds, Scoring
-from streamsvm.problems.registry import find_problem
+from streamsvm.problems.registry import find_entry, find_problem
 from streamsvm.runs.calibrate import require_folds, train_with_probabilities
 from streamsvm.runs.folder import GridFolder, RunFolder
 from streamsvm.runs.gamma_scale import needs_scale, resolve_gammas, stand_in_for_gamma
@@ -474,10 +474,12 @@ def _refuse_measure(
     source: RowSource, options: TrainOptions, axes: Axes, fold: Folds, folds: int, measure: Scoring
 ) -> None:
     """Raise InputError if a loss, or the rows of a fold, do not suit the measure."""
-    if measure.of_probabilities and set(axes.get("loss", [options.loss])) != {WITH_PROBABILITIES}:
+    losses = axes.get("loss", [options.loss or next(iter(find_entry(options.task).losses))])
+    if measure.of_probabilities and not set(losses) <= set(WITH_PROBABILITIES):
         raise InputError(
-            f"scoring {measure.names[0]!r} measures probabilities, which only the loss {WITH_PROBABILITIES} gives: "
-            f"tune with --loss {WITH_PROBABILITIES} (loss={WITH_PROBABILITIES!r} in Python), or choose another scoring"
+            f"scoring {measure.names[0]!r} measures probabilities, which only some losses give: tune with --loss "
+            "logistic (loss='logistic' in Python) or --multi-class multinomial (task='multinomial'), or choose another "
+            "scoring"
         )
     if measure.add is None:
         problem = find_problem(options.task)

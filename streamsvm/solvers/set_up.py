@@ -20,7 +20,7 @@ from streamsvm.numeric.compilation import load_or_compile
 from streamsvm.numeric.rows import I64, CsrRows, Matrix, Rows, compute_scores, make_canonical_rows, take_rows
 from streamsvm.options import TrainOptions, check_costs, check_numbers, count_resident
 from streamsvm.problems.problem import Problem
-from streamsvm.problems.registry import MULTI_LABEL, find_kinds, find_problem
+from streamsvm.problems.registry import MULTI_LABEL, MULTINOMIAL, find_kinds, find_problem
 from streamsvm.solvers.many.classes import make_one_against_one, make_one_against_rest
 from streamsvm.solvers.many.transformed import OnTransformedRows
 from streamsvm.solvers.options import read_options
@@ -210,9 +210,16 @@ def _set_up(source: RowSource, options: TrainOptions, keep_dual: bool, n_fits: i
 
 
 def settle_task(source: RowSource, options: TrainOptions) -> TrainOptions:
-    """Return the options. For rows with sets of labels, the task classification becomes the multi-label task."""
+    """Return the options with the task that suits the labels of the rows.
+
+    For sets of labels, the task classification becomes the multi-label task. For two classes, the multinomial task
+    becomes the logistic loss of a single score, as in scikit-learn.
+    """
     if source.has_label_sets and options.task == TrainOptions.task:
         return replace(options, task=MULTI_LABEL)
+    n_classes = 0 if source.classes is None or source.has_label_sets else len(source.classes)
+    if n_classes == 2 and options.task == MULTINOMIAL:
+        return replace(options, task=TrainOptions.task, loss="logistic")
     return options
 
 

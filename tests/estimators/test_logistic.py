@@ -38,7 +38,7 @@ def test_squared_hinge_as_in_liblinear() -> None:
 
 
 def test_probabilities_of_many_classes() -> None:
-    model = LogisticRegression(tol=1e-9).fit(IRIS, SPECIES)
+    model = LogisticRegression(tol=1e-9, multi_class="ovr").fit(IRIS, SPECIES)
     expected = OneVsRestClassifier(Expected(solver="liblinear", tol=1e-9)).fit(IRIS.astype(np.float32), SPECIES)
     np.testing.assert_allclose(model.predict_proba(IRIS), expected.predict_proba(IRIS), atol=1e-5)
     np.testing.assert_allclose(model.predict_proba(IRIS).sum(axis=1), 1.0, rtol=1e-12)
@@ -46,7 +46,7 @@ def test_probabilities_of_many_classes() -> None:
 
 @pytest.mark.parametrize("rows", [(X, Y), (IRIS, SPECIES)], ids=["two", "many"])
 def test_probabilities_of_dask_rows(rows: tuple[np.ndarray, np.ndarray]) -> None:
-    model = LogisticRegression().fit(*rows)
+    model = LogisticRegression(multi_class="ovr").fit(*rows)
     lazy = model.predict_proba(dask.array.from_array(rows[0], chunks=(50, rows[0].shape[1])))
     assert lazy.shape == (len(rows[0]), len(model.classes_))
     np.testing.assert_array_equal(lazy.compute(scheduler="sync"), model.predict_proba(rows[0]))

@@ -43,6 +43,8 @@ CASES: list[tuple[Any, Any]] = [
     (LinearSVC(multi_class="crammer_singer", class_weight=WEIGHTS), THREE),
     (LinearSVC(feature_map=Nystroem(n_components=7, gamma=0.5)), TWO),
     (LogisticRegression(C=2.0, class_weight=WEIGHTS), THREE),
+    (LogisticRegression(C=2.0, multi_class="ovr", intercept_scaling=2.0), THREE),
+    (LogisticRegression(penalty="l1"), THREE),
     (LinearSVR(intercept_scaling=2.0, epsilon=0.2), SCORES),
     (LinearSVR(solver="cutting-plane"), SCORES),
     (SVC(gamma=0.5, class_weight={"yes": 2.0, "no": 1.0}), TWO),

@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn import linear_model
 from sklearn.base import BaseEstimator, is_classifier, is_outlier_detector, is_regressor
+from sklearn.multiclass import OneVsRestClassifier
 
 import streamsvm
 from streamsvm import SVC, LinearSVC, LogisticRegression, OneClassSVM, PolynomialMap, to_sklearn
@@ -22,6 +24,7 @@ CASES = [
     (Task(scale="standard"), []),
     (Task(4, sparse=True, scale="maxabs"), []),
     (Task(4), ["--loss", "logistic"]),
+    (Task(4, scale="standard"), ["--multi-class", "multinomial"]),
     (Task(scale="minmax"), [*SMO, "--kernel", "rbf"]),
     (Task(sparse=True, scale="maxabs"), [*SMO, "--kernel", "rbf"]),
     (Task(4, sparse=True), [*SMO, "--kernel", "rbf", "--multi-class", "ovr"]),
@@ -70,10 +73,15 @@ def test_an_estimator_with_its_names_and_probabilities() -> None:
     assert other.predict(frame).tolist() == model.predict(frame).tolist()
 
 
-def test_probabilities_of_three_classes() -> None:
+@pytest.mark.parametrize(
+    ("way", "kind"), [("ovr", OneVsRestClassifier), ("multinomial", linear_model.LogisticRegression)]
+)
+def test_probabilities_of_three_classes(way: str, kind: type) -> None:
     X = np.random.default_rng(0).normal(size=(100, 3))
-    model = LogisticRegression().fit(X, np.array(["a", "b", "c"])[np.digitize(X[:, 0], [-0.5, 0.5])])
+    names = np.array(["a", "b", "c"])[np.digitize(X[:, 0], [-0.5, 0.5])]
+    model = LogisticRegression(multi_class=way).fit(X, names)
     other = to_sklearn(model)
+    assert type(other) is kind
     assert other.classes_.tolist() == ["a", "b", "c"]
     np.testing.assert_allclose(other.predict_proba(X), model.predict_proba(X), rtol=1e-5)
     assert other.predict(X).tolist() == model.predict(X).tolist()

@@ -58,7 +58,15 @@ def test_scores_and_labels(task: Task, options: list[str], tmp_path: Path) -> No
 
 @pytest.mark.parametrize("n_classes", [2, 4])
 @pytest.mark.parametrize(
-    "options", [["--loss", "logistic"], ["--probabilities", "sigmoid"], ["--probabilities", "temperature"]], ids=str
+    "options",
+    [
+        ["--loss", "logistic"],
+        ["--multi-class", "multinomial"],
+        ["--multi-class", "multinomial", "--probabilities", "sigmoid"],
+        ["--probabilities", "sigmoid"],
+        ["--probabilities", "temperature"],
+    ],
+    ids=str,
 )
 def test_probabilities(options: list[str], n_classes: int, tmp_path: Path) -> None:
     pytest.importorskip("onnx")

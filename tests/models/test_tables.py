@@ -33,6 +33,7 @@ def read_table(file: Path) -> tuple[list[str], list[str], F64]:
         (Task(scale="standard"), []),
         (Task(4, sparse=True, scale="maxabs"), []),
         (Task(4), ["--multi-class", "crammer_singer"]),
+        (Task(4, scale="standard"), ["--multi-class", "multinomial"]),
         (Task(0, scale="minmax"), ["--task", "regress"]),
         (Task(4), ["--task", "rank"]),
         (Task(scale="minmax"), [*SMO, "--kernel", "linear"]),

@@ -14,6 +14,7 @@ from streamsvm.options import TrainOptions
 from streamsvm.runs.train import train
 from streamsvm.system.errors import InputError
 from streamsvm.verify.verify import verify
+from tests.class_problems import make_classes
 from tests.conftest import make_problem
 
 PROBLEM = make_problem(4, n=300, d=5)
@@ -34,6 +35,26 @@ def test_the_objective_agrees(loss: str) -> None:
     assert found.agrees
     assert found.relative_gap is not None
     assert found.relative_gap <= 1e-3
+
+
+@pytest.mark.parametrize("task", ["multinomial", "crammer-singer"])
+def test_the_objective_of_several_classes_agrees(task: str) -> None:
+    problem = make_classes(4, n=300, n_classes=4, weighted=True)
+    source, factors = problem.in_memory(), np.array([1.0, 3.0, 1.0, 0.5])
+    weights = dict(enumerate(factors.tolist()))
+    options = TrainOptions(task=task, C=2.0, class_weight=weights, options={"intercept_scaling": "2.0"})
+    model: Any = train(source, options).model
+    found = verify(model, source)
+    scores = problem.X @ model.coef.T + model.intercept
+    leads = scores - scores[np.arange(300), problem.y][:, None]
+    others = np.where(np.arange(4) == problem.y[:, None], 0.0, 1.0 + leads)
+    losses = np.log(np.sum(np.exp(leads), axis=1)) if task == "multinomial" else np.max(others, axis=1)
+    P = (np.sum(model.coef**2) + np.sum((model.intercept / 2.0) ** 2)) / 2 + problem.costs(2.0, factors) @ losses
+    assert found.objective == pytest.approx(P, rel=1e-12)
+    assert found.agrees
+    assert not verify(replace(model, coef=model.coef * 1.001), source).agrees
+    strict = verify(replace(model, info={**model.info, "tol": 1e-30}), source)
+    assert (strict.agrees, strict.objective_agrees) == (False, True)
 
 
 def test_another_model_does_not_agree() -> None:

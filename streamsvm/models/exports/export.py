@@ -25,7 +25,6 @@ from streamsvm.models.exports.formats import FORMATS
 from streamsvm.models.model import Intercept, KernelModel, LinearModel, Model
 from streamsvm.numeric.labels import sum_by_class
 from streamsvm.numeric.rows import F64, CsrRows, compute_scores
-from streamsvm.problems.registry import PROBLEMS
 from streamsvm.system.errors import InputError, require_known
 
 
@@ -86,11 +85,6 @@ class Exported:
 
     parts: Iterator[str] | Iterator[bytes]
     notes: tuple[str, ...] = ()
-
-
-def name_loss(model: Model) -> str:
-    """Return the loss that the model was trained with."""
-    return str(model.info.get("loss", next(iter(PROBLEMS[model.problem.name].losses))))
 
 
 def write_lines(table: F64) -> Iterator[str]:

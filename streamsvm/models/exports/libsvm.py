@@ -43,12 +43,13 @@ from streamsvm.kernels.kernel import Kernel, combine_rows
 from streamsvm.kernels.names import PARAMETERS
 from streamsvm.kernels.stored_parts import MOST_FEATURES, read_kernel
 from streamsvm.models.calibration import CALIBRATIONS, find_calibration
+from streamsvm.models.evaluate import has_probabilities
 from streamsvm.models.exports import export
 from streamsvm.models.exports.export import ONLY_SCORES, Exported, number_classes, require_finite, to_raw
 from streamsvm.models.model import KernelModel, LinearModel, Model
 from streamsvm.numeric.labels import list_pairs
 from streamsvm.numeric.rows import F64, I64, CsrRows, Matrix, make_canonical_rows, take_rows
-from streamsvm.problems.registry import PROBLEMS, find_problem
+from streamsvm.problems.registry import PROBLEMS, SOFTMAX, find_problem
 from streamsvm.system.errors import InputError, say_count
 
 NO_FUNCTION = "the probabilities are omitted: LIBSVM has a sigmoid for two classes, and sigmoids of pairs for more"
@@ -81,8 +82,7 @@ def write_libsvm(model: Model) -> Exported:
     machine = _lay_out(raw, bool(labels))
     values = machine.vectors.data if isinstance(machine.vectors, CsrRows) else machine.vectors
     require_finite(machine.coefs, machine.bias, values)
-    has_probabilities = find_calibration(raw.info) is not None or raw.info.get("loss") == "logistic"
-    if has_probabilities and _read_sigmoid(raw) is None:
+    if has_probabilities(raw) and _read_sigmoid(raw) is None:
         notes = (*notes, NO_FUNCTION)
     return Exported(_write(raw, machine, svm_type, labels), notes)
 
@@ -141,7 +141,7 @@ def _read_sigmoid(model: Model) -> tuple[float, float] | None:
             return float(found["A"][0]), float(found["B"][0])
         case "temperature":
             return -2.0 * float(model.info[CALIBRATIONS["temperature"].key]["beta"]), 0.0
-        case None if model.info.get("loss") == "logistic":
+        case None if model.loss == "logistic":
             return -1.0, 0.0
     return None
 
@@ -193,6 +193,7 @@ SOLVERS = {
     "squared_hinge": "L2R_L2LOSS_SVC",
     "logistic": "L2R_LR",
     "crammer_singer": "MCSVM_CS",
+    SOFTMAX: "MCSVM_CS",  # LIBLINEAR lacks this loss; the solver has the same layout, and predicts the same classes
     "epsilon_insensitive": "L2R_L1LOSS_SVR_DUAL",
     "squared_epsilon_insensitive": "L2R_L2LOSS_SVR",
     "one_class": "ONECLASS_SVM",
@@ -200,6 +201,7 @@ SOLVERS = {
 SPARSE_SOLVERS = {"squared_hinge": "L1R_L2LOSS_SVC", "logistic": "L1R_LR"}  # the solvers with the penalty l1
 NUMBERS = "L2R_L1LOSS_SVR_DUAL"  # a model of this solver predicts the score itself
 ONLY_LOGISTIC = "the probabilities are omitted: LIBLINEAR has them for the logistic loss only"
+LIKE_CRAMMER_SINGER = "LIBLINEAR has no multinomial models, so the file names the solver MCSVM_CS, which predicts alike"
 
 
 def write_liblinear(model: Model) -> Exported:
@@ -210,13 +212,15 @@ def write_liblinear(model: Model) -> Exported:
     labels, notes = number_classes(linear) if has_labels else ([], ())
     if linear.kind == "rank":
         notes = (ONLY_SCORES, *notes)
-    if find_calibration(model.info) is not None:
+    if model.loss == SOFTMAX:
+        notes = (*notes, LIKE_CRAMMER_SINGER)
+    if find_calibration(model.info) is not None or model.loss == SOFTMAX:
         notes = (*notes, ONLY_LOGISTIC)
     return Exported(_write_weights(linear, labels), notes)
 
 
 def _write_weights(model: LinearModel, labels: list[int]) -> Iterator[str]:
-    loss, several = export.name_loss(model), bool(model.score_shape)
+    loss, several = model.loss, bool(model.score_shape)
     has_l1 = model.info.get("problem", {}).get("penalty") == "l1"
     solver = SPARSE_SOLVERS.get(loss, SOLVERS[loss]) if has_l1 else SOLVERS[loss]
     if model.kind == "rank":
@@ -238,7 +242,7 @@ def _write_weights(model: LinearModel, labels: list[int]) -> Iterator[str]:
 
 LOSSES = {solver: loss for table in (SOLVERS, SPARSE_SOLVERS) for loss, solver in table.items()}
 LOSSES |= {"L2R_L2LOSS_SVC_DUAL": "squared_hinge", "L2R_LR_DUAL": "logistic"}
-LOSSES |= {"L2R_L2LOSS_SVR_DUAL": "squared_epsilon_insensitive"}
+LOSSES |= {"L2R_L2LOSS_SVR_DUAL": "squared_epsilon_insensitive", "MCSVM_CS": "crammer_singer"}
 LIBLINEAR_NAMES = ("solver_type", "nr_class", "nr_feature", "bias")
 MOST_LINE = 1 << 24  # maximum length of a line, which has a number for each class
 MOST_CLASSES = 1 << 20

@@ -8,7 +8,7 @@ sums are in float64. The scaling is a part of the graph:
     kernel    F = k(x', Z) A' + b,    |x' - z|^2 = |x'|^2 + |z|^2 - 2 x'.z
 
 The scores of all pairs of classes are turned into votes as in numeric.labels, and are also an output. Probabilities by
-sigmoids, by a temperature or by the logistic loss are another output.
+sigmoids, by a temperature, by the logistic loss or by softmax are another output.
 """
 
 from __future__ import annotations
@@ -21,10 +21,12 @@ import numpy as np
 
 from streamsvm.kernels.kernel import Kernel
 from streamsvm.models.calibration import CALIBRATIONS, find_calibration
+from streamsvm.models.evaluate import has_probabilities
 from streamsvm.models.exports.export import Exported
 from streamsvm.models.model import KernelModel, LinearModel, Model
 from streamsvm.numeric.labels import LARGEST_CONFIDENCE, count_pairs, list_pairs
 from streamsvm.numeric.rows import F64, CsrRows, to_dense
+from streamsvm.problems.registry import SOFTMAX
 from streamsvm.system.errors import InputError
 
 OPSET, IR_VERSION = 17, 8  # from 2022; current runtimes support them
@@ -79,7 +81,7 @@ def write_onnx(model: Model) -> Exported:
     if model.problem.predicts_labels and not model.problem.has_label_sets:
         outputs["label"] = (_add_labels(graph, model.classes, bool(model.score_shape)), ["n"])
     way = find_calibration(model.info)
-    if way in ("sigmoid", "temperature") or (way is None and model.info.get("loss") == "logistic"):
+    if way in ("sigmoid", "temperature") or (way is None and has_probabilities(model)):
         _add_probabilities(graph, model)
         outputs["probabilities"] = (number, ["n", len(model.classes)])
     content = _make_file(graph, model.n_trained, outputs)
@@ -152,10 +154,11 @@ def _add_labels(graph: Graph, classes: np.ndarray, several: bool) -> int:
 
 
 def _add_probabilities(graph: Graph, model: Model) -> None:
-    """Add the probability of each class, by sigmoids or by a temperature, as in models.evaluate."""
+    """Add the probability of each class, by sigmoids, a temperature or softmax, as in models.evaluate."""
     several = bool(model.score_shape)
-    if find_calibration(model.info) == "temperature":
-        beta = float(model.info[CALIBRATIONS["temperature"].key]["beta"])
+    way, key = find_calibration(model.info), CALIBRATIONS["temperature"].key
+    if way == "temperature" or (way is None and model.loss == SOFTMAX):
+        beta = float(model.info[key]["beta"]) if way else 1.0
         sides = beta * np.eye(len(model.classes)) if several else np.array([[-beta, beta]])
         graph.add("Softmax", graph.add("MatMul", "scores", sides), axis=1, output="probabilities")
         return

@@ -16,9 +16,10 @@ import numpy as np
 from streamsvm.data.tables.written import write_cell
 from streamsvm.kernels.names import PARAMETERS
 from streamsvm.models.calibration import CALIBRATIONS, find_calibration
-from streamsvm.models.exports.export import BLOCK, Exported, name_loss, require_finite, to_weights
+from streamsvm.models.exports.export import BLOCK, Exported, require_finite, to_weights
 from streamsvm.models.model import KernelModel, LinearModel, Model, pack_scaling
 from streamsvm.numeric.rows import CsrRows
+from streamsvm.problems.registry import SOFTMAX
 from streamsvm.system.errors import InputError
 
 BIAS = "(bias)"
@@ -93,7 +94,7 @@ def _describe(model: Model) -> dict[str, Any]:
         "format": FORMAT,
         "kind": model.kind,
         "task": model.problem.name,
-        "loss": name_loss(model),
+        "loss": model.loss,
         "score": SCORES["kernel" if isinstance(model, KernelModel) else "linear"],
         "decision": _explain(model),
         **kernel,
@@ -122,7 +123,8 @@ def _explain(model: Model) -> str:
             "class. The first n_support[0] support vectors belong to class 0, and so on; dual_coef[r] of a support "
             "vector belongs to the pair of its class and the r-th of the other classes"
         )
-    return "a score for each class; the class with the highest score is predicted"
+    told = "; the probabilities of the classes are the softmax of the scores" * (model.loss == SOFTMAX)
+    return f"a score for each class; the class with the highest score is predicted{told}"
 
 
 def _list_arrays(model: Model) -> dict[str, Any]:

@@ -23,6 +23,8 @@ CASES = [
     (Task(4), ["--loss", "logistic"]),
     (Task(4, scale="minmax"), ["--multi-class", "crammer_singer"]),
     (Task(2), ["--multi-class", "crammer_singer"]),
+    (Task(4, sparse=True), ["--multi-class", "multinomial"]),
+    (Task(2), ["--multi-class", "multinomial"]),
     (Task(scale="standard"), ["--solver", "smo", "--kernel", "linear"]),
     (Task(4, sparse=True), ["--solver", "smo", "--kernel", "linear", "--multi-class", "ovr"]),
 ]

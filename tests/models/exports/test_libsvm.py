@@ -31,6 +31,7 @@ OF_CLASSES = [
     (Task(4, sparse=True), [*SMO, "--kernel", "rbf", "--multi-class", "ovr"]),
     (Task(4, scale="minmax"), []),
     (Task(4, sparse=True, scale="maxabs"), ["--multi-class", "crammer_singer"]),
+    (Task(4, scale="standard"), ["--multi-class", "multinomial"]),
     (Task(4, sparse=True), [*SMO, "--kernel", "rbf", "--multi-class", "crammer_singer"]),
 ]
 OF_TWO = [

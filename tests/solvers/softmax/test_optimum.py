@@ -40,7 +40,7 @@ def solve_by_scikit_learn(problem: ClassProblem, costs: F64) -> float:
 
 
 CASES: list[tuple[int, dict[str, Any], float, dict[str, Any]]] = [
-    (1, {"n": 300, "n_classes": 2}, 1.0, {}),
+    (1, {"n": 300, "n_classes": 3}, 1.0, {}),
     (2, {"n": 300, "n_classes": 3, "weighted": True}, 0.1, {}),
     (3, {"n": 500, "d": 8, "n_classes": 5, "density": 0.3}, 10.0, {}),
     (4, {"n": 2000, "d": 5, "n_classes": 4}, 1.0, {"resident_rows": "20%"}),

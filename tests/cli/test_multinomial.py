@@ -1,0 +1,102 @@
+"""`--multi-class multinomial`: models are trained, resumed, judged and verified; what contradicts it is refused."""
+
+# ruff: noqa: F811  (fixtures are imported)
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.class_problems import make_classes
+from tests.commands import Run, run  # noqa: F401
+
+JOINT = ("--multi-class", "multinomial")
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("classes")
+    make_classes(2, n=600, d=5, n_classes=4).store(folder / "rows.zarr")
+    return folder / "rows.zarr"
+
+
+def test_from_training_to_predictions(run: Run, rows: Path, tmp_path: Path) -> None:
+    out, written = tmp_path / "run", tmp_path / "p.csv"
+    assert run("train", rows, "--plan", *JOINT).code == 0
+    trained = run("train", rows, "--out", out, *JOINT, "--class-weight", "3=2", "--json")
+    assert trained.code == 0
+    assert trained.result["relative_gap"] <= 1e-3
+    assert run("verify", out, rows).code == 0
+    assert "multinomial" in run("info", out).out
+    judged = run("evaluate", out, rows, "--json").result
+    assert judged["accuracy"] > 0.5
+    assert 0.0 < judged["log_loss"] < 1.2
+    assert run("predict", out, rows, "--out", written, "--probabilities").code == 0
+    with written.open() as file:
+        header, *lines = list(csv.reader(file))
+    assert header[5:] == [f"probability {k}" for k in range(4)]
+    table = np.array(lines, np.float64)
+    odds = np.exp(table[:, 1:5] - table[:, 1:5].max(axis=1, keepdims=True))
+    np.testing.assert_allclose(table[:, 5:], odds / odds.sum(axis=1, keepdims=True), rtol=1e-6)
+    np.testing.assert_array_equal(table[:, 0], np.argmax(table[:, 5:], axis=1))
+    assert run("report", out).code == 0
+    (tmp_path / "m.json").unlink(missing_ok=True)
+    assert run("export", out, "--to", "json", "--out", tmp_path / "m.json").code == 0
+    assert "the probabilities of the classes are the softmax of the scores" in (tmp_path / "m.json").read_text()
+
+
+@pytest.mark.parametrize("way", ["sigmoid", "isotonic", "temperature"])
+def test_probabilities_can_be_calibrated(way: str, run: Run, rows: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    trained = run("train", rows, "--out", out, *JOINT, "--probabilities", way, "--json")
+    assert trained.code == 0
+    assert trained.result["calibration"]["method"] == way
+    assert run("evaluate", out, rows, "--json").result["log_loss"] < 1.2
+
+
+def test_a_grid_is_judged_by_the_log_loss(run: Run, rows: Path, tmp_path: Path) -> None:
+    asked = (*JOINT, "--C", "0.001,1", "--folds", "3", "--scoring", "neg_log_loss")
+    found = run("tune", rows, "--out", tmp_path / "run", *asked, "--json").result
+    assert found["C"] == 1
+    assert [trial["mean"] < 0.0 for trial in found["trials"]] == [True, True]
+
+
+def test_two_classes_are_one_logistic_problem(run: Run, tmp_path: Path) -> None:
+    make_classes(2, n=100, n_classes=2).store(tmp_path / "rows.zarr")
+    files = []
+    for name, asked in (("a", JOINT), ("b", ("--loss", "logistic"))):
+        assert run("train", tmp_path / "rows.zarr", "--out", tmp_path / name, *asked).code == 0
+        files.append((tmp_path / name / "model.npz").read_bytes())
+    assert files[0] == files[1]
+
+
+@pytest.mark.parametrize(
+    ("more", "reason"),
+    [
+        (["--task", "rank"], "not allowed with argument --multi-class"),
+        (
+            ["--loss", "logistic"],
+            "the losses of the task multinomial are softmax; logistic is a loss of --task classify",
+        ),
+        (["--penalty", "l1"], "train each class against the rest (--multi-class ovr --loss logistic"),
+        (["--kernel", "rbf"], "supports only the linear kernel; map the rows with `streamsvm features`"),
+        (
+            ["--solver", "newton"],
+            "does not support the loss softmax of --multi-class multinomial; use --solver cutting",
+        ),
+        (["--keep-dual"], "no dual point is kept for this task"),
+    ],
+)
+def test_what_contradicts_it_is_refused(run: Run, rows: Path, tmp_path: Path, more: list[str], reason: str) -> None:
+    ran = run("train", rows, "--out", tmp_path / "run", *JOINT, *more)
+    assert ran.code == 2
+    assert reason in ran.err
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_loss_alone_names_its_option(run: Run, rows: Path, tmp_path: Path) -> None:
+    ran = run("train", rows, "--out", tmp_path / "run", "--loss", "softmax")
+    assert (ran.code, "softmax is a loss of --multi-class multinomial" in ran.err) == (2, True)
+    assert "--multi-class multinomial" in run("train", "--help-solver", "cutting-plane").out
