@@ -26,6 +26,7 @@ from streamsvm.runs.features import find_feature_map
 from streamsvm.runs.train import train
 from streamsvm.solvers import set_up
 from streamsvm.solvers.options import FeatureOptions
+from tests.class_problems import make_classes
 from tests.conftest import make_problem
 
 RBF: dict[str, Any] = {"kernel": "rbf"}
@@ -62,7 +63,8 @@ def list_kernels() -> dict[str, int]:
 
 def run_case(name: str, is_sparse: bool) -> None:
     """Train as a user would who names the solver alone."""
-    problem = make_problem(3, n=500, density=0.5 if is_sparse else 1.0)
+    make = make_classes if name == "softmax" else make_problem  # two classes are one logistic problem
+    problem = make(3, n=500, density=0.5 if is_sparse else 1.0)
     options = TrainOptions(threads=1, **CASES[name])
     source: ArrayDataset = problem.in_memory()
     if name == "feature map":

@@ -36,7 +36,7 @@ def exists(name: str) -> bool:
 def test_names_of_folders_alone_do_not_count() -> None:
     assert exists("newton.steps")
     assert exists("newton.steps.take_step")
-    assert not exists("newton.nothing")
+    assert not exists("label_newton.nothing")
     assert list(list_names("see newton.steps and hinges.py")) == ["newton.steps", "hinges.py"]
 
 

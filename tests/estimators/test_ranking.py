@@ -227,7 +227,7 @@ def source_of(labels: Any, qid: Any = None, weight: Any = None) -> ArrayDataset:
         (
             source_of([1, 2]),
             {"task": "order"},
-            "choose from classify, crammer-singer, multi-label, nu-classify, .*, rank, roc-area",
+            "choose from classify, crammer-singer, multinomial, multi-label, nu-classify, .*, rank, roc-area",
         ),
     ],
 )
