@@ -37,7 +37,7 @@ from streamsvm.solvers.cutting_plane.line_search import CutTotals
 from streamsvm.solvers.cutting_plane.master import take_cuts
 
 FIRST_STEPS = (0.5, 0.75, 1.0, 1.25)  # points of the first step, from 0 to the sample's minimiser: it may overfit
-STEPS = (0.5, 1.0, 1.5)  # points of a later step, as multiples of the last step taken
+STEPS = (0.5, 0.75, 1.0, 1.5)  # points of a later step, as multiples of the last step taken
 
 
 @dataclass
@@ -73,7 +73,7 @@ class SampleModel(CutSettings, ABC):
         """Return the points of a pass, as shares of the step."""
         if len(state.resident) == state.n_rows:
             return np.array([state.step])
-        return state.step * np.array(STEPS) if state.passes else np.array(FIRST_STEPS)
+        return state.step * np.array(STEPS) if len(state.slope) else np.array(FIRST_STEPS)
 
     @abstractmethod
     def hold(self, rows: Rows) -> Any:
@@ -90,6 +90,10 @@ class SampleModel(CutSettings, ABC):
     @abstractmethod
     def read(self, state: Any, points: F64, found: Any) -> tuple[Any, RowSums]:
         """Return the state with what the scan found besides, and the cuts at the points."""
+
+    def take_move(self, before: Any, state: Any) -> Any:  # noqa: ARG002
+        """Return the state with what the loss keeps of the move of the best point since the state `before`."""
+        return state
 
     @abstractmethod
     def look_for_rounding(self, state: Any, held: Rows | None) -> list[Scan]:
@@ -115,7 +119,7 @@ def solve(settings: SampleModel, state: Any) -> Requests:
         found, *others = yield All([settings.look_at(points, held), *settings.look_for_rounding(state, held)])
         state = settings.take_rounding(state, others)
         state, new = settings.read(state, points, found)
-        state = take_best(state, points, steps, found, new)
+        state = settings.take_move(before, take_best(state, points, steps, found, new))
         state = take_cuts(state, before, new, settings.max_cuts, settings.tol)
         yield Step(state, state.progress, cuts.find_status(state, settings.tol))
 

@@ -4,17 +4,23 @@
 
 A Newton step solves H u = -grad F by conjugate gradients; the products of H with directions are matrix products over
 the rows. Since they only choose points, they are float32, except for few rows, so that a row of weight 2 and two rows
-give the same weights; losses and gradients are float64. A small H is summed, and
-its Cholesky factor is the preconditioner. For a large one, the preconditioner is diagonal in the basis of the principal
-axes of the features: the mean of p_ik (1 - p_ik) (q_j.x_i)^2 for class k and axis q_j.
+give the same weights; losses and gradients are float64. A small H is summed, and its Cholesky factor is the
+preconditioner. For a large one, the preconditioner is I + A x B with
 
-Source: Lin, Weng & Keerthi 2008, "Trust region Newton method for large-scale logistic regression", J. Machine Learning
-Research 9 (Newton's method with conjugate gradients; here with a line search).
+    A = sum_i C_i (diag p_i - p_i p_i'),      B = the mean of x_i x_i', weighted by C_i (1 - |p_i|^2)
+
+which is H if the probabilities do not depend on the features. A and B have fewer entries than H, so a sample that is
+too small for H still determines them.
+
+Sources: Lin, Weng & Keerthi 2008, "Trust region Newton method for large-scale logistic regression", J. Machine Learning
+Research 9 (Newton's method with conjugate gradients; here with a line search); Martens & Grosse 2015, "Optimizing
+neural networks with Kronecker-factored approximate curvature", ICML (A x B).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass
 from functools import reduce
 from operator import add
@@ -37,6 +43,7 @@ SHORTEST = 1e-8  # rounding is the limit if no longer step descends
 RESIDUAL = 0.03  # conjugate gradients end at this share of the first residual
 CURVED_ROWS = 512  # rows whose Hessians are summed at once
 MOST_CURVED = 1024  # a Hessian is summed if W has at most this many entries
+TRUSTED_ROWS = 1.0  # with so many rows a feature, half of a model is the sample's own Hessian
 MOST_AXES = 2048  # with more features, the axes are the features
 
 Solve = Callable[[F64], F64]
@@ -58,6 +65,12 @@ class Sample:
         parts = [rows.slice(slice(at, at + PART_ROWS)) for at in range(0, rows.n_rows, PART_ROWS)]
         self.dtype = np.float64 if rows.n_rows <= EXACT_ROWS else np.float32
         self.parts = [(to_factor(one.X, self.dtype), one.codes, read_costs(class_costs, one)) for one in parts]
+
+    def scale(self, share: float) -> Sample:
+        """Return the sample with a share of the costs."""
+        scaled = copy(self)
+        scaled.parts = [(X, y, share * costs) for X, y, costs in self.parts]
+        return scaled
 
     def _map(self, work: Callable[..., Any], *others: Any) -> list[Any]:
         return map_on_threads(lambda each: work(*each), list(zip(self.parts, *others, strict=True)), self.threads)
@@ -116,18 +129,59 @@ class Sample:
 
         return reduce(add, self._map(work, shares))
 
-    def find_solver(self, shares: list[F32]) -> Solve:
-        """Return a function that divides by the diagonal of I + H along the axes, estimated from the first part."""
+    def find_product(self, shares: list[F32]) -> Product:
+        """Return the product A x B that is near the Hessian of the loss if classes and features hardly depend."""
+        n_classes = shares[0].shape[1]
+        A, sizes, squares = np.zeros((n_classes, n_classes)), np.zeros(n_classes), np.zeros(n_classes)
+        for (_, _, costs), p in zip(self.parts, shares, strict=True):
+            weighted = costs[:, None].astype(p.dtype) * p
+            A += np.diag(np.sum(weighted, axis=0)) - weighted.T @ p
+            bends = weighted * (1.0 - p)
+            sizes, squares = sizes + np.sum(bends, axis=0), squares + np.sum(bends**2, axis=0)
         (X, _, costs), p = self.parts[0], shares[0]
-        all_costs = sum(float(np.sum(part[2])) for part in self.parts)
-        weights = (all_costs / max(float(np.sum(costs)), np.finfo(float).tiny) * costs)[:, None] * p * (1.0 - p)
+        weights = costs * (1.0 - np.sum(p.astype(np.float64) ** 2, axis=1))
+        weights /= max(float(np.sum(weights)), np.finfo(float).tiny)
+        count = float(np.median(sizes**2 / np.maximum(squares, np.finfo(float).tiny)))
+        return Product.of(A, X, weights, self.bias_feature, count)
+
+
+@dataclass(frozen=True)
+class Product:
+    """The product A x B of a matrix of the classes and one of the features, as eigenvalues and eigenvectors.
+
+    axes: the eigenvectors of B; None if B is diagonal. count: the number of rows that count for a class.
+    """
+
+    of_classes: F64
+    classes: F64
+    of_features: F64
+    axes: F64 | None
+    count: float
+
+    @classmethod
+    def of(cls, A: F64, X: Any, weights: F64, bias_feature: float, count: float) -> Product:
+        """Return the product with B = sum_i weight_i x_i x_i', or with its diagonal if there are many features."""
+        of_classes, classes = np.linalg.eigh(A)
         if X.shape[1] > MOST_AXES:
-            bends = np.column_stack(((weights.T @ (X * X)), self.bias_feature**2 * np.sum(weights, axis=0)))
-            return lambda v: v / (1.0 + bends)
-        x = np.column_stack((to_array(X), np.full(len(p), self.bias_feature, np.float32)))
-        axes = np.linalg.eigh(((np.sum(weights, axis=1)[:, None] * x).T @ x).astype(np.float64))[1]
-        bends = weights.T @ (x @ axes) ** 2
-        return lambda v: ((v @ axes) / (1.0 + bends)) @ axes.T
+            squares, axes = np.append(weights @ (X * X), bias_feature**2), None
+        else:
+            x = np.column_stack((to_array(X), np.full(len(weights), bias_feature))).astype(np.float64)
+            squares, axes = np.linalg.eigh((weights[:, None] * x).T @ x)
+        return cls(np.maximum(of_classes, 0.0), classes, np.maximum(squares, 0.0), axes, count)
+
+    def find_share(self, width: int) -> float:
+        """Return the share of the sample's own Hessian in a model with `width` features, and the product as the rest.
+
+        The sample shows the Hessian of a class if many more rows count for the class than there are features.
+        """
+        ratio = (self.count / (TRUSTED_ROWS * width)) ** 2
+        return ratio / (1.0 + ratio)
+
+    def apply(self, U: F64, change: Callable[[F64], F64]) -> F64:
+        """Return the product with U (K, d+1) of the matrix whose eigenvalues are change(those of A x B)."""
+        inner = self.classes.T @ (U if self.axes is None else U @ self.axes)
+        outer = self.classes @ (inner * change(self.of_classes[:, None] * self.of_features))
+        return outer if self.axes is None else outer @ self.axes.T
 
 
 def to_array(X: Any) -> Any:
@@ -154,11 +208,16 @@ def add_hessian(
 
 @dataclass(frozen=True)
 class Model:
-    """The terms of F besides the loss of the sample. E: None for no quadratic term."""
+    """The terms of F besides the loss of the sample.
+
+    E: the matrix of the quadratic term (None: 0). rest, product: a product A x B, and its factor in this term.
+    """
 
     slope: F64
     centre: F64
     E: F64 | None = None
+    rest: float = 0.0
+    product: Product | None = None
 
     def measure(self, W: F64) -> tuple[float, F64]:
         """Return the terms with 1/2 |W|^2, and their gradient."""
@@ -167,8 +226,9 @@ class Model:
         return float(value), W + self.slope + bent
 
     def multiply(self, U: F64) -> F64:
-        """Return (I + E) U."""
-        return U if self.E is None else U + (self.E @ U.ravel()).reshape(U.shape)
+        """Return (I + E) U, with the product in E."""
+        product = U if self.E is None else U + (self.E @ U.ravel()).reshape(U.shape)
+        return product if self.product is None else product + self.product.apply(U, lambda bends: self.rest * bends)
 
 
 def minimise(sample: Sample, model: Model, start: F64, wanted: float, share: float = 0.0) -> F64:
@@ -225,4 +285,5 @@ def _find_preconditioner(sample: Sample, model: Model, shares: list[F32]) -> Sol
             return lambda v: cho_solve(factor, v.ravel()).reshape(v.shape)
         except np.linalg.LinAlgError:
             pass
-    return sample.find_solver(shares)
+    product = model.product or sample.find_product(shares)
+    return lambda v: product.apply(v, lambda bends: 1.0 / (1.0 + bends))

@@ -59,7 +59,9 @@ class SoftmaxSolver(ClassModel, Solver):
     def warm_start(self, before: State, factor: float) -> State:
         """Return the initial state for costs `factor` times larger, with the cuts and the sample of the state."""
         scaled = scale_costs(before, factor, self.parameters.tol)
-        return replace(scaled, step=1.0, slope=factor * before.slope, loss=factor * before.loss)
+        changes = before.moves + factor * (before.changes - before.moves)
+        in_proportion = {name: factor * getattr(before, name) for name in ("slope", "loss", "curvature")}
+        return replace(scaled, step=1.0, changes=changes, **in_proportion)
 
     def solve(self, state: State) -> Requests:
         """Yield the passes of the steps."""

@@ -14,7 +14,7 @@ half the quadratic form of the difference between this Hessian and the Hessian o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from operator import add
@@ -37,7 +37,24 @@ MOST_SCORES = 1 << 20  # the scores of this many rows times classes are held at 
 MODEL_SHARE = 0.1  # the gradient of the model is minimised to this share of the requested gap
 GAP_SHARE = 0.02  # or to this share of the current gap
 FIRST_SHARE = 0.03  # the gradient of the sample's own problem is minimised to this share of P
+SECANTS = 8  # the largest number of moves kept for L-BFGS
 CURVED_AT = 2  # the Hessian is summed at this point: the third of the first step, or the last of a later step
+
+
+def follow_secants(gradient: F64, moves: F64, changes: F64, step: Callable[[F64], F64]) -> F64:
+    """Return the step of L-BFGS (Nocedal & Wright 2006, Algorithm 7.4).
+
+    step: the step for a gradient without secants.
+    """
+    scales = 1.0 / np.einsum("pj,pj->p", moves, changes)
+    shares = np.zeros(len(moves))
+    for k in reversed(range(len(moves))):
+        shares[k] = scales[k] * float(moves[k] @ gradient)
+        gradient = gradient - shares[k] * changes[k]
+    found = step(gradient)
+    for k in range(len(moves)):
+        found = found - (shares[k] + scales[k] * float(changes[k] @ found)) * moves[k]
+    return found
 
 
 @dataclass
@@ -75,10 +92,13 @@ def add_points(totals: SoftmaxTotals, rows: Rows, W: F64, class_costs: F64, bias
 class State(ModelState):
     """The state of a run.
 
-    curved_at (width,), curvature (width, width): a point of the last pass, and the Hessian of L there; empty if the
-    Hessian is not summed.
+    moves, changes (p, width): the last moves of the best point, and the changes of the gradient of P; empty if the
+    Hessian is summed. curved_at (width,), curvature (width, width): a point of the last pass, and the Hessian of L
+    there; empty if it is not summed.
     """
 
+    moves: F64 = grows("p", "d")
+    changes: F64 = grows("p", "d")
     curved_at: F64 = grows("h")
     curvature: F64 = grows("h", "h")
 
@@ -107,25 +127,35 @@ class Softmax(SampleModel):
     def minimise(self, sample: Sample, state: State) -> F64:
         """See SampleModel."""
         start, is_all = self.shape(state.best_w), sample.n_rows == state.n_rows
-        if not state.passes or is_all:
+        if not len(state.slope) or is_all:
             share = MODEL_SHARE * self.tol if is_all else FIRST_SHARE
             found = minimise(sample, Model(np.zeros_like(start), start), start, 0.0, share)
         else:
-            gap = state.objective - state.lower_bound
-            wanted = max(MODEL_SHARE * self.tol * state.objective, GAP_SHARE * gap)
-            found = minimise(sample, self._make_model(sample, state, start), start, wanted)
+            found = self._step_from(sample, state, start)
         if len(found) == 2:
             found = np.stack((-1.0, 1.0))[:, None] * (found[1] - found[0]) / 2.0
-        else:  # the loss does not depend on the mean over the classes, which is 0 at the optimum
-            found = found - np.mean(found, axis=0)
+        else:
+            mean: F64 = np.mean(found, axis=0)  # the loss does not depend on it, and it is 0 at the optimum
+            found = found - mean
         return found.ravel()
 
-    def _make_model(self, sample: Sample, state: State, start: F64) -> Model:
-        slope = self.shape(state.slope) - sample.look(sample.score(start)).gradient
-        if not len(state.curvature):
-            return Model(slope, start)
-        shares = sample.look(sample.score(self.shape(state.curved_at))).shares
-        return Model(slope, start, state.curvature - sample.sum_hessian(shares))
+    def _step_from(self, sample: Sample, state: State, start: F64) -> F64:
+        """Return the minimiser of the model at the best point, or a step of L-BFGS whose first Hessian is the model."""
+        wanted = max(MODEL_SHARE * self.tol * state.objective, GAP_SHARE * (state.objective - state.lower_bound))
+        point = sample.look(sample.score(start))
+        if len(state.curvature):
+            at = sample.look(sample.score(self.shape(state.curved_at)))
+            E = state.curvature - sample.sum_hessian(at.shares)
+            return minimise(sample, Model(self.shape(state.slope) - point.gradient, start, E), start, wanted)
+        product = sample.find_product(point.shares)
+        own = product.find_share(start.shape[1])
+
+        def step(gradient: F64) -> F64:
+            slope = self.shape(gradient) - start - own * point.gradient
+            model = Model(slope, start, None, 1.0 - own, product)
+            return (minimise(sample.scale(own), model, start, wanted) - start).ravel()
+
+        return start + self.shape(follow_secants(state.best_w + state.slope, state.moves, state.changes, step))
 
     def look_at(self, points: F64, held: Rows | None) -> Scan:
         """See SampleModel."""
@@ -143,6 +173,18 @@ class Softmax(SampleModel):
             state = replace(state, curved_at=points[min(CURVED_AT, len(points) - 1)], curvature=found.curvature)
         sizes = np.full(len(points), state.total_cost)
         return state, RowSums(-gradients.reshape(points.shape), found.costs, sizes)
+
+    def take_move(self, before: State, state: State) -> State:
+        """See SampleModel."""
+        move = state.best_w - before.best_w
+        if not len(before.slope) or len(state.curvature) or not np.any(move):
+            return state
+        change = move + state.slope - before.slope
+        kept = [
+            np.append(each.ravel(), new).reshape(-1, len(move))
+            for each, new in zip((state.moves, state.changes), (move, change), strict=True)
+        ]
+        return replace(state, moves=kept[0][-SECANTS:], changes=kept[1][-SECANTS:])
 
     def look_for_rounding(self, state: State, held: Rows | None) -> list[Scan]:
         """See SampleModel."""
