@@ -3,8 +3,9 @@
     F(W) = 1/2 |W|^2 + L_S(W) + slope.W + 1/2 (W - centre)'E(W - centre)
 
 A Newton step solves H u = -grad F by conjugate gradients; the products of H with directions are matrix products over
-the rows. Since they only choose points, they are float32; losses and gradients are float64. A small H is summed, and
-its Cholesky factor is the preconditioner. For a large one, the preconditioner is I + A x B with
+the rows. Since they only choose points, they are float32, except for few rows, so that a row of weight 2 and two rows
+give the same weights; losses and gradients are float64. A small H is summed, and its Cholesky factor is the
+preconditioner. For a large one, the preconditioner is I + A x B with
 
     A = sum_i C_i (diag p_i - p_i p_i'),      B = the mean of x_i x_i', weighted by C_i (1 - |p_i|^2)
 
@@ -34,6 +35,7 @@ from streamsvm.numeric.rows import F32, F64, Rows, to_factor
 from streamsvm.system import interrupts
 from streamsvm.system.threads import map_on_threads
 
+EXACT_ROWS = 1024  # the products over up to this many rows are float64
 PART_ROWS = 8192  # rows of a part; the parts do not depend on the number of threads
 MOST_STEPS, MOST_PRODUCTS = 60, 60
 LEAST_FALL = 1e-4  # a step is taken if F falls by this share of what its slope promises
@@ -61,7 +63,8 @@ class Sample:
     def __init__(self, rows: Rows, class_costs: F64, bias_feature: float, threads: int = 1) -> None:
         self.bias_feature, self.threads, self.n_rows = bias_feature, threads, rows.n_rows
         parts = [rows.slice(slice(at, at + PART_ROWS)) for at in range(0, rows.n_rows, PART_ROWS)]
-        self.parts = [(to_factor(one.X, np.float32), one.codes, read_costs(class_costs, one)) for one in parts]
+        self.dtype = np.float64 if rows.n_rows <= EXACT_ROWS else np.float32
+        self.parts = [(to_factor(one.X, self.dtype), one.codes, read_costs(class_costs, one)) for one in parts]
 
     def scale(self, share: float) -> Sample:
         """Return the sample with a share of the costs."""
@@ -93,7 +96,7 @@ class Sample:
         def work(part: Any, own: F64) -> tuple[float, F64, F32]:
             found = measure(own, *part[1:])
             slopes = find_slopes(found.shares, *part[1:])
-            return found.loss, self._combine(part[0].astype(np.float64), slopes), found.shares.astype(np.float32)
+            return found.loss, self._combine(part[0].astype(np.float64), slopes), found.shares.astype(self.dtype)
 
         losses, gradients, shares = zip(*self._map(work, scores), strict=True)
         return Point(sum(losses), reduce(add, gradients), list(shares))
@@ -104,13 +107,13 @@ class Sample:
 
     def multiply(self, shares: list[F32], U: F64) -> F64:
         """Return the product of the Hessian of the loss with a direction U (K, d+1)."""
-        single = U.astype(np.float32)
+        single = U.astype(self.dtype)
 
         def work(part: Any, p: F32) -> F64:
             along = self._score(part[0], single)
             along -= np.einsum("ik,ik->i", p, along)[:, None]
             along *= p
-            along *= part[2][:, None].astype(np.float32)
+            along *= part[2][:, None].astype(self.dtype)
             return self._combine(part[0], along)
 
         return reduce(add, self._map(work, shares))
@@ -121,7 +124,7 @@ class Sample:
 
         def work(part: Any, p: F32) -> F64:
             total = np.zeros((width, width))
-            add_hessian(total, part[0], p, part[2], self.bias_feature)
+            add_hessian(total, part[0], p, part[2], self.bias_feature, self.dtype)
             return total
 
         return reduce(add, self._map(work, shares))
@@ -131,7 +134,7 @@ class Sample:
         n_classes = shares[0].shape[1]
         A, sizes, squares = np.zeros((n_classes, n_classes)), np.zeros(n_classes), np.zeros(n_classes)
         for (_, _, costs), p in zip(self.parts, shares, strict=True):
-            weighted = costs[:, None].astype(np.float32) * p
+            weighted = costs[:, None].astype(p.dtype) * p
             A += np.diag(np.sum(weighted, axis=0)) - weighted.T @ p
             bends = weighted * (1.0 - p)
             sizes, squares = sizes + np.sum(bends, axis=0), squares + np.sum(bends**2, axis=0)
@@ -186,12 +189,14 @@ def to_array(X: Any) -> Any:
     return X if isinstance(X, np.ndarray) else X.toarray()
 
 
-def add_hessian(total: F64, X: Any, shares: Any, costs: F64, bias_feature: float) -> None:
-    """Add the rows' Hessians sum_i C_i (diag p_i - p_i p_i') x x_i x_i' to the total, in float32."""
+def add_hessian(
+    total: F64, X: Any, shares: Any, costs: F64, bias_feature: float, dtype: type[np.floating[Any]] = np.float32
+) -> None:
+    """Add the rows' Hessians sum_i C_i (diag p_i - p_i p_i') x x_i x_i' to the total, computed in this dtype."""
     for at in range(0, len(shares), CURVED_ROWS):
         part = slice(at, at + CURVED_ROWS)
-        x = np.column_stack((to_array(X[part]), np.full(len(shares[part]), bias_feature))).astype(np.float32)
-        p, roots = shares[part].astype(np.float32), np.sqrt(costs[part]).astype(np.float32)[:, None]
+        x = np.column_stack((to_array(X[part]), np.full(len(shares[part]), bias_feature))).astype(dtype)
+        p, roots = shares[part].astype(dtype), np.sqrt(costs[part]).astype(dtype)[:, None]
         x = roots * x
         both = (p[:, :, None] * x[:, None, :]).reshape(len(x), -1)
         total -= both.T @ both

@@ -133,8 +133,9 @@ class Softmax(SampleModel):
             found = self._step_from(sample, state, start)
         if len(found) == 2:
             found = np.stack((-1.0, 1.0))[:, None] * (found[1] - found[0]) / 2.0
-        else:  # the loss does not depend on the mean over the classes, which is 0 at the optimum
-            found = found - np.mean(found, axis=0)
+        else:
+            mean: F64 = np.mean(found, axis=0)  # the loss does not depend on it, and it is 0 at the optimum
+            found = found - mean
         return found.ravel()
 
     def _step_from(self, sample: Sample, state: State, start: F64) -> F64:
