@@ -201,7 +201,8 @@ class ClassAscent(block_ascent.BlockAscent):
 
     def list_scans(self, state: block_ascent.State, ends: F64) -> list[Scan]:
         """Return the scans of a pass: sums over all rows for D, for P along the line, and for rounding bounds."""
-        ends, shared = line_search.find_ends(*ends, self.n_classes), (np.array(self.class_costs), self.bias_feature)
+        ends = line_search.find_ends(ends[0], ends[1], self.n_classes)
+        shared = (np.array(self.class_costs), self.bias_feature)
         dual = Scan(partial(block_ascent.start_dual, len(state.best_w)), add_dual, add, shared, (state.share,))
         of_rounding = line_search.look_for_rounding(state, ends, *shared, self.tol)
         matrices = ends.reshape(2, self.n_classes, -1)
@@ -210,7 +211,7 @@ class ClassAscent(block_ascent.BlockAscent):
     def prove(self, state: block_ascent.State, ends: F64, totals: Sequence[Any]) -> block_ascent.State:
         """Return the state with the D of its shares and the best point of the line, both proved by the totals."""
         dual, line, *others = totals
-        ends = line_search.find_ends(*ends, self.n_classes)
+        ends = line_search.find_ends(ends[0], ends[1], self.n_classes)
         state = line_search.take_best(line_search.take_rounding(state, ends, others), ends, STEPS, line)
         return block_ascent.take_bound(state, dual)
 
