@@ -53,6 +53,7 @@ OF_A_SOLVER = {"system", "numeric", "passes", "kernels", "losses", "certificates
 BESIDE = {
     "solvers.one_read": {"solvers.cutting_plane"},
     "solvers.one_class": {"solvers.cutting_plane"},
+    "solvers.newton": {"solvers.cutting_plane"},
     "solvers.ranking": {"solvers.cutting_plane"},
     "solvers.softmax": {"solvers.cutting_plane"},
     "solvers.crammer_singer": {"solvers.cutting_plane", "solvers.decomposition"},

@@ -253,15 +253,26 @@ def bound_by_shares(sums: DualSums, bias_feature: float | None, most_multiple: f
     return _maximise(total, v, missed, lost, most_multiple)
 
 
-def bound_by_coefs(sums: DualSums, total: float, total_error: float, coef_error: float, bias: float = 0.0) -> Bound:
+def bound_by_coefs(
+    sums: DualSums,
+    total: float,
+    total_error: float,
+    coef_error: float,
+    bias: float = 0.0,
+    others: tuple[F64, F64] | None = None,
+) -> Bound:
     """Return the bound proved by sum_i coef_i x_i, with all rows in class 0.
 
     total: the sum of the multipliers of all pairs. coef_error: the error bound of the coefs, relative to the sizes that
-    the magnitudes contain. bias: the constant feature, or 0 for none.
+    the magnitudes contain. bias: the constant feature, or 0 for none. others: sum_i coef_i x_i over rows that are not
+    in `sums`, (d+1,), and its error bound.
     """
     v = sums.exact.totals[0] + sums.exact.rests[0]
     v[-1] *= bias
     lacking = (4 * sums.exact.share + 1.01 * coef_error) * np.append(sums.magnitudes, bias * sums.sizes[0])
+    if others is not None:
+        lacking = lacking + others[1] + 2 * UNIT * np.abs(v)
+        v = v + others[0]
     return _maximise(total, v, lacking + 2 * UNIT * np.abs(v), total_error)
 
 

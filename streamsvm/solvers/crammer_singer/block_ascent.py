@@ -26,7 +26,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from operator import add
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -42,6 +42,7 @@ from streamsvm.solvers.cutting_plane import block_ascent
 from streamsvm.solvers.cutting_plane.coordinate_ascent import AscentRows, Visit, ascend
 
 WHOLE_SHARE = 0.5  # if all rows are in memory, the ascent ends at this share of the requested gap
+KEPT_SHARE = 0.8  # of the resident rows: with many classes, more rows have close scores than with two
 STEPS = np.arange(1, 9) / 8  # steps at which a pass evaluates P, from the best point (0) to the point of the shares (1)
 
 
@@ -165,6 +166,8 @@ def make_part(rows: Rows, class_costs: F64, bias_feature: float, share: F64) -> 
 class ClassAscent(block_ascent.BlockAscent):
     """Settings of block ascent for Crammer-Singer. class_costs (K,): C_i of the classes, before sample weights."""
 
+    kept_share: ClassVar[float] = KEPT_SHARE
+
     @property
     def n_classes(self) -> int:
         """The number K of classes."""
@@ -196,19 +199,19 @@ class ClassAscent(block_ascent.BlockAscent):
         W = self.ascend([part], state.master_w, 0.0, WHOLE_SHARE * self.tol, state.epochs, seed)
         return replace(state, share=part.share, master_w=W), state.best_w
 
-    def list_scans(self, state: block_ascent.State, start: F64) -> list[Scan]:
+    def list_scans(self, state: block_ascent.State, ends: F64) -> list[Scan]:
         """Return the scans of a pass: sums over all rows for D, for P along the line, and for rounding bounds."""
-        ends, class_costs = line_search.find_ends(start, state.master_w, self.n_classes), np.array(self.class_costs)
-        shared = (class_costs, self.bias_feature)
+        ends = line_search.find_ends(ends[0], ends[1], self.n_classes)
+        shared = (np.array(self.class_costs), self.bias_feature)
         dual = Scan(partial(block_ascent.start_dual, len(state.best_w)), add_dual, add, shared, (state.share,))
         of_rounding = line_search.look_for_rounding(state, ends, *shared, self.tol)
         matrices = ends.reshape(2, self.n_classes, -1)
         return [dual, line_search.look_along(matrices, STEPS, np.empty(0), *shared), *of_rounding]
 
-    def prove(self, state: block_ascent.State, start: F64, totals: Sequence[Any]) -> block_ascent.State:
+    def prove(self, state: block_ascent.State, ends: F64, totals: Sequence[Any]) -> block_ascent.State:
         """Return the state with the D of its shares and the best point of the line, both proved by the totals."""
         dual, line, *others = totals
-        ends = line_search.find_ends(start, state.master_w, self.n_classes)
+        ends = line_search.find_ends(ends[0], ends[1], self.n_classes)
         state = line_search.take_best(line_search.take_rounding(state, ends, others), ends, STEPS, line)
         return block_ascent.take_bound(state, dual)
 

@@ -9,9 +9,9 @@ kept, because their shares are the most likely to move again. Each share is thus
 earlier blocks, so a few passes suffice. Methods that sum over all rows at a few points take dozens of passes.
 
 P and D are proved by sums over all rows, for the shares at the start of a pass. Before the shares of a block move, its
-rows are added to D of the starting shares, and to P along the line from the best point to the w of the starting shares.
-So the last pass proves the result without a further read. If all rows fit into memory, their shares are improved there,
-and a pass only proves P and D.
+rows are added to D of the starting shares, and to P along the line from the best point to the mean of w over the last
+blocks of the previous pass, whose P is lower than that of the last w. So the last pass proves the result without a
+further read. If all rows fit into memory, their shares are improved there, and a pass only proves P and D.
 
 One of three methods solves the problem of rows in memory. Coordinate ascent (cutting_plane.coordinate_ascent) comes
 near the optimum in a few epochs if costs are low. One visit moves a multiplier C_i c_i by about 1 / |x_i|^2, so high
@@ -89,6 +89,7 @@ class BlockAscent:
     tol: float = 1e-3
     bias_feature: float = 1.0
     seed: int = 0
+    kept_share: ClassVar[float] = KEPT_SHARE
 
     @property
     def n_rows(self) -> int:
@@ -103,7 +104,7 @@ class BlockAscent:
     @property
     def kept_rows(self) -> int:
         """Number of rows kept from block to block."""
-        return self.n_rows if self.keeps_all else max(1, int(KEPT_SHARE * self.resident_rows))
+        return self.n_rows if self.keeps_all else max(1, int(self.kept_share * self.resident_rows))
 
     def make_part(self, rows: Rows, share: F64) -> AscentRows:
         """Return the rows as a part for the ascent, with a copy of their shares."""
@@ -157,20 +158,19 @@ class BlockAscent:
             return state, found.mean
         return _descend(read_rows(self, rows), NEWTON_SHARE * self.tol, state)
 
-    def list_scans(self, state: State, start: F64) -> list[Scan]:
-        """Return the scans of a pass over all rows: for D, for P along the line, and for bounds on rounding."""
-        ends, class_costs = np.stack((start, state.master_w)), np.array(self.class_costs)
+    def list_scans(self, state: State, ends: F64) -> list[Scan]:
+        """Return the scans of a pass over all rows: for D, for P between the ends (2, d+1), and for rounding bounds."""
+        class_costs = np.array(self.class_costs)
         shared = (class_costs, self.bias_feature)
         dual = Scan(partial(start_dual, len(state.best_w)), add_dual, add, shared, (state.share,))
         points = cuts.choose_line_points(*ends) if cuts.is_noisy(state, self.tol) else None
         extra = cuts.look_for_rounding(state, points, class_costs, self.bias_feature)
         return [dual, look_along(ends, LINE, class_costs, self.bias_feature, without=len(LINE) + 1), *extra]
 
-    def prove(self, state: State, start: F64, totals: Sequence[Any]) -> State:
+    def prove(self, state: State, ends: F64, totals: Sequence[Any]) -> State:
         """Return the state with the D of its shares and the best point of the line, both proved by the totals."""
         dual, segment, *others = totals
         state = cuts.take_magnitudes(state, others)
-        ends = np.stack((start, state.master_w))
         state, _, _ = search_line(state, ends, LINE, segment)
         if len(others) and isinstance(others[0], ExactLosses):
             state = cuts.take_exact(state, cuts.choose_line_points(*ends), others[0])[0]
@@ -180,24 +180,26 @@ class BlockAscent:
 class Carry(NamedTuple):
     """The carry of a walk from block to block.
 
-    block: the number of the next block. share (n,): c. w (d+1,): the weights. kept: the rows kept in memory. numbers:
-    the row numbers of the kept rows.
+    block: the number of the next block. share (n,): c. w (d+1,): the weights. mean (d+1,): the mean of w over the last
+    half of the blocks. kept: the rows kept in memory. numbers: the row numbers of the kept rows.
     """
 
     block: int
     share: F64
     w: F64
+    mean: F64
     kept: Rows | None
     numbers: I64
 
 
 def take_block(
-    settings: BlockAscent, seed: tuple[int, ...], epochs: int, wanted: float, carry: Carry, rows: Rows
+    settings: BlockAscent, seed: tuple[int, ...], epochs: int, wanted: float, half: int, carry: Carry, rows: Rows
 ) -> Iterator[tuple[Carry, int]]:
     """Improve the shares of a block and of the kept rows, and choose the rows to keep.
 
     seed: the seed of the random orders of a pass; epochs: the maximum number of epochs on a block; wanted: the gap per
-    row. The ascent on a block stops when the gap of the rows in memory is at most `wanted` times their number.
+    row. half: half the number of blocks. The ascent on a block stops when the gap of the rows in memory is at most
+    `wanted` times their number.
     """
     share = carry.share.copy() if carry.block == 0 else carry.share  # later blocks change this copy
     numbers = rows.start + np.arange(rows.n_rows)
@@ -210,7 +212,8 @@ def take_block(
     for part, (_, at) in zip(parts, pairs, strict=True):
         share[at] = part.share
     kept, kept_numbers = _keep_nearest(settings, parts, [at for _, at in pairs], w)
-    yield Carry(carry.block + 1, share, w, kept, kept_numbers), rows.n_rows
+    mean = carry.mean + (w - carry.mean) / max(carry.block + 1 - half, 1)
+    yield Carry(carry.block + 1, share, w, mean, kept, kept_numbers), rows.n_rows
 
 
 def _keep_nearest(settings: BlockAscent, parts: list[AscentRows], numbers: list[I64], w: F64) -> tuple[Rows, I64]:
@@ -274,6 +277,7 @@ class State(LineState):
     share (n,): c. proved (n,): the shares behind the lower bound. resident (r,): the numbers of the kept rows. epochs:
     the maximum number of epochs of the ascent on a block in the next pass, or 0 if the ascent has given up. slow:
     whether the number of epochs has grown to MOST_EPOCHS, or many epochs over all rows in memory have not helped.
+    mean_w: the mean of w over the last half of the last walk, whose P is lower than that of master_w.
     """
 
     share: F64 = grows("n")
@@ -281,6 +285,8 @@ class State(LineState):
     resident: I64 = grows("r", dtype=np.int64)
     epochs: int = EPOCHS
     slow: bool = False
+    mean_w: F64 = grows("d")
+    added: ClassVar = (*LineState.added, "mean_w")
     repeats: ClassVar[float] = 1.0
     row_numbers: ClassVar = ("resident",)
 
@@ -300,8 +306,8 @@ def begin(settings: BlockAscent, at_zero: S, share: F64) -> S:
     """Return the state before the first pass with given shares."""
     epochs = EPOCHS if len(settings.list_blocks()) > 1 else MOST_EPOCHS
     epochs, n_resident = (WHOLE_EPOCHS, settings.n_rows) if settings.keeps_all else (epochs, 0)
-    terms, resident = count_terms(settings), np.arange(n_resident)
-    return replace(at_zero, terms=terms, share=share, proved=share, resident=resident, epochs=epochs)
+    terms, resident, mean = count_terms(settings), np.arange(n_resident), np.zeros(len(at_zero.best_w))
+    return replace(at_zero, terms=terms, share=share, proved=share, resident=resident, epochs=epochs, mean_w=mean)
 
 
 def count_terms(settings: BlockAscent) -> float:
@@ -315,7 +321,8 @@ def count_terms(settings: BlockAscent) -> float:
 def warm_state(settings: BlockAscent, before: S, factor: float) -> S:
     """Return the initial state for costs `factor` times larger, given the last state `before` of the same problem."""
     first = begin(settings, type(before).at_zero(len(before.best_w)), np.zeros(before.share.shape))
-    return replace(first, share=before.share, master_w=factor * before.master_w, resident=before.resident)
+    w = factor * before.master_w
+    return replace(first, share=before.share, master_w=w, mean_w=w, resident=before.resident)
 
 
 def solve(settings: BlockAscent, state: State) -> Requests:
@@ -329,15 +336,17 @@ def solve(settings: BlockAscent, state: State) -> Requests:
             yield All([])  # leave the pass to the accompanying line search
         elif settings.keeps_all:
             state, start = settings.improve(state, kept)
-            first, *others = settings.list_scans(state, start)
-            state = settings.prove(state, start, (yield All([replace(first, held=kept), *others])))
+            ends = np.stack((start, state.master_w))
+            first, *others = settings.list_scans(state, ends)
+            state = settings.prove(state, ends, (yield All([replace(first, held=kept), *others])))
         else:
-            start, walk = state.best_w, _make_walk(settings, state, kept)
-            (carry,), *totals = yield All([walk, *settings.list_scans(state, start)], in_walk=True)
-            state, kept = settings.prove(state, start, totals), carry.kept
+            end = state.mean_w if len(state.mean_w) else state.master_w  # earlier versions stored no mean
+            ends, walk = np.stack((state.best_w, end)), _make_walk(settings, state, kept)
+            (carry,), *totals = yield All([walk, *settings.list_scans(state, ends)], in_walk=True)
+            state, kept = settings.prove(state, ends, totals), carry.kept
             change = carry.w - before.master_w
             w = totals[0].gradient + change  # from the sum over all rows, so without the rounding of earlier ascents
-            state = replace(state, share=carry.share, resident=carry.numbers, master_w=w)
+            state = replace(state, share=carry.share, resident=carry.numbers, master_w=w, mean_w=carry.mean)
         state = _count_epochs(settings, cuts.count_pass(state, before, 1), before)
         figures = {"resident_rows": float(len(state.resident))}
         yield Step(state, state.progress, cuts.find_status(state, settings.tol), figures)
@@ -375,9 +384,10 @@ def _make_walk(settings: BlockAscent, state: State, kept: Rows | None) -> Walk:
     blocks = settings.list_blocks()
     seed = (settings.seed, state.passes)
     order = np.random.default_rng(seed).permutation(len(blocks))
-    carry = Carry(0, state.share, state.master_w, kept, state.resident)
+    carry = Carry(0, state.share, state.master_w, state.master_w, kept, state.resident)
     wanted = ASCENT_SHARE * settings.tol * state.lower_bound / settings.n_rows
-    return Walk(partial(take_block, settings, seed, state.epochs, wanted), [carry], [[blocks[k] for k in order]])
+    step = partial(take_block, settings, seed, state.epochs, wanted, len(blocks) // 2)
+    return Walk(step, [carry], [[blocks[k] for k in order]])
 
 
 def take_bound(state: S, dual: DualTotals) -> S:

@@ -32,6 +32,7 @@ from streamsvm.passes import Scan
 from streamsvm.solvers.cutting_plane.cuts import RowSums
 
 POWER = 1.5
+KEPT_VECTORS = ("y", "sample_weight", "target")
 SPARE_ROWS = 64  # a group that is being read may hold twice its share of rows, plus this number
 EVERYWHERE = float(np.finfo(float).max)  # the radius of a group of which all rows are kept
 LARGEST_WEIGHT = 1e9  # the largest number of rows that a far row represents
@@ -116,7 +117,12 @@ def add_near(totals: NearTotals, rows: Rows, look: Look) -> None:
         is_active[rows.chosen] = False
         _add_active(totals.frozen, look, rows, y, costs, is_active)
         totals.n_apart += len(rows.chosen)
-    kept = _keep_below_radius(look, rows, margins, costs, totals.radius)
+    keep_near(totals, rows, look, margins, margins, costs)
+
+
+def keep_near(totals: NearTotals, rows: Rows, look: Look, margins: F64, noted: F64, costs: F64) -> None:
+    """Keep the rows of a tile that are near the margin. noted (n,): the numbers that are kept as Part.margins."""
+    kept = _keep_below_radius(look, rows, margins, noted, costs, totals.radius)
     if len(kept.numbers) or not totals.parts:  # a group whose rows all have cost 0 has one empty part
         totals.parts.append(kept)
     if sum(len(part.numbers) for part in totals.parts) > 2 * look.share * totals.n_rows + SPARE_ROWS:
@@ -157,13 +163,13 @@ def find_margins(look: Look, rows: Rows, y: F64) -> F64:
     return known
 
 
-def _keep_below_radius(look: Look, rows: Rows, margins: F64, costs: F64, radius: float) -> Part:
+def _keep_below_radius(look: Look, rows: Rows, margins: F64, noted: F64, costs: F64, radius: float) -> Part:
     """Return the rows of a tile that have a cost and q_i < radius."""
     factor = np.ones(rows.n_rows)
     if look.draws:
         factor = draw_numbers(rows.list_numbers(), look.seed) ** (1.0 / POWER)
     chosen, some, reach = _find_within(look, rows, margins, costs, factor, radius)
-    part = Part(some, rows.list_numbers()[chosen], margins[chosen], reach, reach * factor[chosen])
+    part = Part(some, rows.list_numbers()[chosen], noted[chosen], reach, reach * factor[chosen])
     below = np.flatnonzero(part.priority < radius)
     return part if len(below) == len(chosen) else choose_part(part, below)
 
@@ -285,5 +291,5 @@ def choose_part(part: Part, chosen: I64) -> Part:
 
 def choose_rows(rows: Rows, chosen: I64) -> Rows:
     """Return a copy of the rows at these indices."""
-    weight = None if rows.sample_weight is None else rows.sample_weight[chosen]
-    return Rows(-1, take_rows(rows.X, chosen), rows.codes[chosen], weight)
+    vectors = {name: values[chosen] for name, values in rows.vectors.items() if name in KEPT_VECTORS}
+    return Rows(-1, take_rows(rows.X, chosen), **vectors)

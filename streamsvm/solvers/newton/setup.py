@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.data.rows.source import RowSource
+from streamsvm.data.rows.source import RowSource, plan_groups
 from streamsvm.losses.convex import SmoothLoss, has_kinks
 from streamsvm.numeric.gram import BUFFER_ROWS
 from streamsvm.numeric.row_norms import RowNorm
@@ -16,6 +16,8 @@ from streamsvm.options import TrainOptions
 from streamsvm.passes import MemoryNeed, Requests
 from streamsvm.problems.classification import Logistic
 from streamsvm.problems.registry import find_problem
+from streamsvm.problems.regression import EpsilonInsensitive
+from streamsvm.solvers.newton.kinks import GROUP_SHARE, scan_near_kinks
 from streamsvm.solvers.newton.l1_solver import L1Newton, minimise_model
 from streamsvm.solvers.newton.solver import ROWS_A_FEATURE, Newton, solve
 from streamsvm.solvers.newton.steps import TILE_ROWS, Look, sum_rows
@@ -27,6 +29,7 @@ SMALL_BYTES = 32 << 20  # Smaller data stay in memory, and one pass proves the g
 KINK_ROWS = 20_000  # the same if the loss has kinks: the minimiser of more rows takes longer than further passes
 COPIES = 3  # copies of the sample while it is fetched
 ROW_VECTORS = 8  # vectors of 8 bytes for each row of the sample
+HELD = 6  # a group may take this many times its kept rows while it is read: more rows, and copies of some
 KINK_VECTORS = 40  # additional vectors if the loss has kinks
 MATRICES = 8  # matrices (width, width) of the driver: Hessian and its factor, norm, products
 SUMS = 2  # the two parts of the Hessian in the totals of a task
@@ -70,7 +73,8 @@ class NewtonSolver(LinearSolver):
         small = KINK_ROWS if kinks else SMALL_BYTES // row_bytes
         wanted = max(LEAST_ROWS, self.rows_a_feature * self._count_weights(), n // SHARE, small)
         other = need.driver_bytes + 8 * need.totals_bytes + 2 * self.source.stream_bytes()
-        most = budget.count_rows(n, options.resident_rows, COPIES * row_bytes, other, n if kinks else wanted)
+        copies = COPIES + (GROUP_SHARE + 8 * HELD / len(plan_groups(self.source)) if kinks else 0)
+        most = budget.count_rows(n, options.resident_rows, round(copies * row_bytes), other, n if kinks else wanted)
         number = min(most, wanted) if options.resident_rows is None else most
         return number, number < n == most
 
@@ -101,7 +105,8 @@ class NewtonSolver(LinearSolver):
     def memory(self, threads: int) -> MemoryNeed:  # noqa: ARG002
         """Return the memory of the sample, and of the matrices and vectors of the driver and of the tasks.
 
-        With the penalty |w|_1, the second part of the Hessian stays empty.
+        With the penalty |w|_1, the second part of the Hessian stays empty. If the loss has kinks, a task keeps the rows
+        near their kinks, and the driver gathers them.
         """
         width, m = self.source.n_features + 1, self._count_weights()
         n_held = self.source.n_rows if self.parameters.fits_all else self.parameters.resident_rows
@@ -110,7 +115,12 @@ class NewtonSolver(LinearSolver):
         turn = (MATRICES - 1) * matrix_bytes + sample_bytes + vectors_bytes
         driver, shared = matrix_bytes + turn + tile_bytes + vectors_bytes, 8 * 2 * width + self._find_look_bytes()
         totals = SUMS * (matrix_bytes + 8 * BUFFER_ROWS * m) + 8 * 4 * width + tile_bytes
-        return MemoryNeed(driver, turn, totals, shared)
+        if not has_kinks(self.parameters.loss) or not self.parameters.resident_rows:
+            return MemoryNeed(driver, turn, totals, shared)
+        n_kept, n_groups = self.parameters.resident_rows, len(plan_groups(self.source))
+        totals += HELD * (n_kept // n_groups + 1) * self._find_row_bytes() + 8 * 4 * width
+        gathered = GROUP_SHARE * n_kept * self._find_row_bytes()
+        return MemoryNeed(driver + gathered, turn, totals, shared + matrix_bytes, gathered_bytes=gathered)
 
 
 class L1NewtonSolver(NewtonSolver):
@@ -134,6 +144,9 @@ def run_kernels(group: str, rows: Rows) -> None:
     """Call the compiled functions that sum gradient and curvature, and for |w|_1 those that minimise the model."""
     if group == "newton":
         sum_rows(rows, np.zeros((2, 3)), Look(Logistic((1.0, 1.0)), 1.0, RowNorm(np.eye(3)), 1.0)).least.finish()
+        kinked = EpsilonInsensitive(1.0, 0.1, np.zeros(2))
+        near = scan_near_kinks(kinked, np.zeros(3), RowNorm(np.eye(3)), 1, rows.n_rows, 1.0)
+        near.add(near.start(), rows, *near.shared)
         return
     settings, none = L1Newton(Logistic((1.0, 1.0)), 0, most_features=2), np.zeros(3)
     totals = sum_rows(rows, np.zeros((2, 3)), settings.make_look(settings.start(rows.n_rows, 2)))

@@ -13,17 +13,12 @@ is examined closely enough.
 The first point minimises P on a sample of the rows, by the same steps in memory. A loss with kinks is smoothed, with a
 width that shrinks until the smoothing uses only a share of the tolerance (losses.convex). The steps descend on the
 smoothed P, and the lower bounds are those of a smooth function below P. If few rows are near a kink, these steps are
-unreliable, and an interior-point method minimises the sample instead:
-
-    min  1/2 |w|^2 + sum_k C_k xi_k,     xi_k - s_k = u_k = sign_k (z_k.w - place_k),     s, xi >= 0
-
-Each kink k of a row is a hinge of its own, with a multiplier a_k from 0 to C_k. At the minimiser
-w = -sum_k a_k sign_k z_k, a_k s_k = 0 and (C_k - a_k) xi_k = 0. The method follows the path on which these products
-equal m C_k, while m falls to 0.
+unreliable, and an interior-point method minimises the sample instead (newton.kinks). A pass also keeps the rows nearest
+to their kinks. They prove a lower bound that is far higher than that of the smoothing, and their minimiser is the next
+point once its gap is small.
 
 Sources: Keerthi & DeCoste 2005, "A modified finite Newton method for fast solution of large scale linear SVMs", JMLR 6
-(squared hinge); Lin, Weng & Keerthi 2008, "Trust region Newton method for large-scale logistic regression", JMLR 9;
-Mehrotra 1992, SIAM Journal on Optimization 2 (predictor and corrector of the interior-point method).
+(squared hinge); Lin, Weng & Keerthi 2008, "Trust region Newton method for large-scale logistic regression", JMLR 9.
 """
 
 from __future__ import annotations
@@ -34,22 +29,26 @@ from operator import add
 from typing import Any, ClassVar
 
 import numpy as np
-from scipy.linalg import cho_solve
 
-from streamsvm.certificates.dual_points import Bound, add_dual_sums, bound_by_coefs, start_dual_sums
 from streamsvm.losses.convex import Kinks, SmoothLoss, has_kinks
-from streamsvm.numeric.equations import factorise, finish_matrix
-from streamsvm.numeric.rounding import bound_rounding, sum_exactly
+from streamsvm.numeric.equations import finish_matrix
 from streamsvm.numeric.row_norms import RowNorm, measure_rows
-from streamsvm.numeric.rows import F64, Rows, add_combination, draw_sample, find_first_rows, score_rows
-from streamsvm.passes import Requests, Scan, Step, Take, find_status
+from streamsvm.numeric.rows import F64, Rows, draw_sample, find_first_rows, score_rows
+from streamsvm.passes import All, Requests, Scan, Step, Take, find_status
+from streamsvm.solvers.cutting_plane.smoothed_newton import Linear
 from streamsvm.solvers.newton import steps
-from streamsvm.solvers.newton.steps import NEXT_REACH, STUCK_STEPS, TILE_ROWS, Look, State, Totals, sum_rows, take_step
+from streamsvm.solvers.newton.kinks import (
+    Beyond,
+    bound_by_kinks,
+    find_beyond,
+    find_distances,
+    minimise_kinks,
+    scan_near_kinks,
+)
+from streamsvm.solvers.newton.steps import NEXT_REACH, STUCK_STEPS, Look, State, Totals, sum_rows, take_step
 from streamsvm.system import deadline, interrupts
 from streamsvm.system.errors import TimeLimitError
 
-LEAST_ROOM = 1e-15  # the least relative distance of a multiplier from its cost; rounding hides smaller ones
-INSIDE = 0.995  # the share of the way to the boundary that a step may go
 LAST_STEP = 0.1  # the share of the requested gap by which the last step on the sample may still lower P
 FEW = 16  # one row of the sample in this number is enough for the first steps
 FEW_TOL = 1e-2
@@ -64,71 +63,9 @@ EXACT_STEP = 1e-12  # replaces LAST_STEP where Newton's method is exact, because
 EXACT_STEPS = 20  # replaces MOST_STEPS in the same case
 PATH_STEPS = 60  # the maximum number of steps of the interior-point method
 MORE_STEPS = 300  # replaces PATH_STEPS if that number of steps did not lead to a proof
+NEARLY = 0.002  # the minimiser of the near rows is the next point if the gap is at most this share of P
 LEAST_TOL = 1e-11  # the least tolerance for smoothing: rounding hides the curvature of narrower kinks
 SMOOTH_SHARE = 0.3  # the share of the requested relative gap that the smoothing of kinks may use
-
-
-@dataclass
-class Path:
-    """An interior point: w (d+1,), and a, s and xi of the kinks, (k, n)."""
-
-    w: F64
-    a: F64
-    s: F64
-    xi: F64
-
-
-def minimise_kinks(rows: Rows, kinks: Kinks, bias_feature: float, tol: float, most: int) -> tuple[F64, F64]:
-    """Return the w (d+1,) with the lowest P and the a (k, n) with the highest D for rows in memory.
-
-    The method stops at the relative gap tol, or after `most` steps if rounding keeps the gap above tol.
-    """
-    start = np.zeros(rows.X.shape[1] + 1)
-    u = find_distances(rows, kinks, start, bias_feature)
-    far = max(float(np.sum(kinks.costs * np.abs(u)) / np.sum(kinks.costs)), float(np.finfo(np.float64).tiny) ** 0.5)
-    path = Path(start, kinks.costs / 2, np.maximum(-u, 0.0) + far, np.maximum(u, 0.0) + far)
-    best, best_w, best_dual, best_a = float("inf"), path.w, 0.0, path.a
-    for _ in range(most):
-        interrupts.check()
-        made_of = combine(rows, kinks.signs * path.a, bias_feature)
-        primal = float(path.w @ path.w) / 2 + float(np.sum(kinks.costs * np.maximum(0.0, path.xi - path.s)))
-        dual = -float(made_of @ made_of) / 2 - float(np.sum(path.a * kinks.signs * kinks.places))
-        if primal < best:
-            best, best_w = primal, path.w
-        linear = -float(np.sum(drop_common(path.a, kinks) * kinks.signs * kinks.places))
-        if (proved := linear - float(made_of @ made_of) / 2) > best_dual:
-            best_dual, best_a = proved, path.a
-        if not primal - dual > tol * primal or deadline.is_over():
-            break
-        _go_on(path, rows, kinks, path.w + made_of, bias_feature)
-    return best_w, drop_common(best_a, kinks)
-
-
-def drop_common(a: F64, kinks: Kinks) -> F64:
-    """Return feasible multipliers (k, n) that give the same w as a.
-
-    If two kinks of a row have opposite signs, the part common to their multipliers is removed. It cancels in w, and
-    only adds rounding errors to D.
-    """
-    limited = np.clip(a, 0.0, kinks.costs)
-    return limited - np.where(np.sum(kinks.signs, axis=0) == 0.0, np.min(limited, axis=0), 0.0)
-
-
-def bound_by_kinks(rows: Rows, kinks: Kinks, a: F64, bias_feature: float) -> Bound:
-    """Return the lower bound proved by multipliers a (k, n) between 0 and the costs, with its rounding.
-
-    D(a) = -sum_k a_k sign_k place_k - 1/2 |sum_k a_k sign_k z_k|^2
-    """
-    found, terms = start_dual_sums(rows.X.shape[1]), -a * kinks.signs * kinks.places
-    if not np.isfinite(terms).all():
-        return Bound(0.0, 0.0)
-    rows = replace(rows, y=np.zeros(rows.n_rows, np.int32))
-    for at in range(0, rows.n_rows, TILE_ROWS):
-        tile = slice(at, at + TILE_ROWS)
-        for coefs in (kinks.signs * a)[:, tile]:
-            add_dual_sums(found, rows.slice(tile), coefs, np.abs(coefs))
-    total, rounding = sum_exactly(*terms), bound_rounding(4, sum_exactly(*np.abs(terms)))
-    return bound_by_coefs(found, max(0.0, total), rounding, 0.0, bias_feature)
 
 
 def find_widths(u: F64, costs: F64, floor: float, scale: float, allowed: float) -> tuple[float, float]:
@@ -143,65 +80,6 @@ def find_widths(u: F64, costs: F64, floor: float, scale: float, allowed: float) 
     widths = np.minimum(np.sqrt(near[:-1] * near[1:]), most)
     gaps = np.minimum(widths / near[:-1], near[1:] / widths)
     return float(widths[np.argmax(gaps)]), float(np.max(np.minimum(near[1:], most)))
-
-
-def _go_on(path: Path, rows: Rows, kinks: Kinks, residual: F64, bias_feature: float) -> None:
-    """Make a step in place. The predictor aims at m = 0, and the corrector at an m estimated from the predictor."""
-    room = np.maximum(kinks.costs - path.a, LEAST_ROOM * kinks.costs)
-    with np.errstate(over="ignore"):  # The theta of a row whose cost is next to 0 is 0.
-        theta = 1.0 / (path.xi / room + path.s / path.a)
-    try:
-        _, factor = factorise(finish_matrix(len(path.w), _curve, rows, np.sum(theta, axis=0), bias_feature))
-    except TimeLimitError:
-        return
-    gap = float(np.sum(path.a * path.s) + np.sum(room * path.xi))
-    if factor is None or not gap > 0.0:
-        return
-
-    def find_step(low: F64, high: F64) -> tuple[F64, F64, F64, F64]:
-        """Return the changes of w, a, s and xi that add `low` to a s, and `high` to (C - a) xi."""
-        pull = theta * (low / path.a - high / room)
-        right = residual + combine(rows, kinks.signs * pull, bias_feature)
-        dw = -cho_solve((factor, False), right)
-        da = theta * kinks.signs * score_rows(rows.X, dw, bias_feature) + pull
-        return dw, da, (low - path.s * da) / path.a, (high + path.xi * da) / room
-
-    _, da, ds, dxi = find_step(-path.a * path.s, -room * path.xi)
-    far = _find_length(path, room, da, ds, dxi)
-    left = float(np.sum((path.a + far * da) * (path.s + far * ds)) + np.sum((room - far * da) * (path.xi + far * dxi)))
-    m = (left / gap) ** 3 * gap / (2.0 * float(np.sum(kinks.costs))) * kinks.costs
-    dw, da, ds, dxi = find_step(m - path.a * path.s - da * ds, m - room * path.xi + da * dxi)
-    far = min(1.0, INSIDE * _find_length(path, room, da, ds, dxi))
-    path.w, path.a, path.s, path.xi = path.w + far * dw, path.a + far * da, path.s + far * ds, path.xi + far * dxi
-
-
-def _find_length(path: Path, room: F64, da: F64, ds: F64, dxi: F64) -> float:
-    """Return the step length at which a, C - a, s or xi first becomes 0, but at most 1 / INSIDE."""
-    shares = ((path.a, da), (room, -da), (path.s, ds), (path.xi, dxi))
-    return 1.0 / max(INSIDE, *(float(np.max(-change / value)) for value, change in shares))
-
-
-def combine(rows: Rows, coefs: F64, bias_feature: float) -> F64:
-    """Return the sum over all rows of x, each multiplied by the sum of the coefs (k, n) of the row's kinks, (d+1,)."""
-    total = np.zeros(rows.X.shape[1] + 1)
-    add_combination(total, rows.X, np.arange(rows.n_rows), np.sum(coefs, axis=0), bias_feature)
-    return total
-
-
-def find_distances(rows: Rows, kinks: Kinks, w: F64, bias_feature: float) -> F64:
-    """Return the signed distances u of the kinks, (k, n)."""
-    return kinks.signs * (score_rows(rows.X, w, bias_feature) - kinks.places)
-
-
-def _curve(rows: Rows, weight: F64, bias_feature: float) -> F64:
-    """Return I + sum_i weight_i z_i z_i'."""
-    total = steps.Curvature(rows.X.shape[1])
-    for at in range(0, rows.n_rows, TILE_ROWS):
-        deadline.check()
-        tile = slice(at, at + TILE_ROWS)
-        total.add(rows.slice(tile), weight[tile], bias_feature)
-    matrix = total.finish()
-    return matrix + np.eye(len(matrix))
 
 
 def _minimise(
@@ -231,7 +109,9 @@ def _minimise_with_kinks(settings: Newton, state: State, rows: Rows, are_all: bo
     except rows on a kink.
     """
     (own, kinks), bias = _pick_paid(settings, rows), settings.bias_feature
-    w = minimise_kinks(own, kinks, bias, EXACT_TOL, PATH_STEPS)[0] if own.n_rows else state.next_w
+    zero = np.zeros(len(state.next_w))
+    exact = EXACT_TOL, PATH_STEPS, zero, Linear(zero, 0.0)
+    w = minimise_kinks(own, kinks, bias, *exact)[0] if own.n_rows else state.next_w
     u = find_distances(own, kinks, w, bias)
     P = float(w @ w) / 2 + float(np.sum(kinks.costs * np.maximum(0.0, u)))
     state = replace(state, base_w=w, next_w=w, value=float("inf"))
@@ -245,24 +125,38 @@ def _minimise_with_kinks(settings: Newton, state: State, rows: Rows, are_all: bo
     return _minimise(settings, replace(state, width=widths[0]), rows, tol, EXACT_STEP, EXACT_STEPS)
 
 
-def raise_by_kinks(settings: Newton, state: State, rows: Rows) -> State:
-    """Return the state with the lower bound that the multipliers of all rows prove, unless the gap is already proved.
+def raise_by_kinks(
+    settings: Newton, state: State, rows: Rows, beyond: Beyond | None = None, follows: bool = True
+) -> State:
+    """Return the state with the lower bound that the rows in memory prove, unless the gap is already proved.
 
-    This helps if rounding has hidden the curvature of the smoothing. If the minimiser found with these multipliers has
-    a lower P than the best point, the next pass evaluates P there.
+    beyond: the sums over all other rows, if there are any. The bound is high even if rounding has hidden the curvature
+    of the smoothing. follows: whether the next pass may evaluate P at the minimiser found with this bound. It does if P
+    is likely to be lower there than at the best point.
     """
     if state.progress.is_proved(settings.tol):
         return state
     (own, kinks), bias = _pick_paid(settings, rows), settings.bias_feature
     if not own.n_rows:
         return state
-    w, a = minimise_kinks(own, kinks, bias, LAST_STEP * settings.tol, MORE_STEPS)
-    bound = bound_by_kinks(own, kinks, a, bias)
+    start = np.zeros(len(state.best_w)) if beyond is None else state.best_w
+    none = Linear(np.zeros(len(start)), 0.0)
+    linear, most = (none, MORE_STEPS) if beyond is None else (beyond.linear, PATH_STEPS)
+    w, a, lowest = minimise_kinks(own, kinks, bias, LAST_STEP * settings.tol, most, start, linear)
+    bound = bound_by_kinks(own, kinks, a, bias, beyond)
     if bound.value > state.lower_bound:
         state = replace(state, lower_bound=bound.value, bound_rounding=bound.rounding, tried_rounding=0.0)
-    losses = kinks.costs * np.maximum(0.0, find_distances(own, kinks, w, bias))
-    is_lower = float(w @ w) / 2 + float(np.sum(losses)) < state.objective
-    return replace(state, next_w=w, reach=0.0) if is_lower else state
+    is_near = beyond is None or state.objective - bound.value <= NEARLY * state.objective
+    return replace(state, next_w=w, reach=0.0) if follows and is_near and lowest < state.objective else state
+
+
+def _look_for_kinks(settings: Newton, state: State, look: Look, held: Rows | None) -> list[Scan]:
+    """Return the scan that keeps the rows near their kinks, unless the loss has none or all rows are in memory."""
+    has_all = held is not None and held.n_rows == state.n_rows
+    if not has_kinks(settings.loss) or not settings.resident_rows or has_all:
+        return []
+    most, bias = settings.resident_rows, settings.bias_feature
+    return [scan_near_kinks(settings.loss, state.next_w, look.norm, most, state.n_rows, bias)]
 
 
 def _pick_paid(settings: Newton, rows: Rows) -> tuple[Rows, Kinks]:
@@ -347,9 +241,14 @@ def solve(settings: Newton, state: Any) -> Requests:
             look = replace(look, steps=(1.0,))
         ends = np.stack((state.base_w if before.passes else state.next_w, state.next_w))
         start = partial(steps.start_totals, len(state.best_w) - 1, len(look.steps), look.n_bent)
-        totals = yield Scan(start, steps.add_totals, add, (ends, look), weights=ends, held=held)
+        scan = Scan(start, steps.add_totals, add, (ends, look), weights=ends, held=held)
+        of_kinks = _look_for_kinks(settings, state, look, held)
+        totals, *near = yield All([scan, *of_kinks])
         state = settings.take_step(state, look, ends, totals)
-        if held is not None and held.n_rows == state.n_rows and has_kinks(settings.loss):
+        if near:  # after a step that did not reach a lower P, Newton's method makes the next one
+            follows = np.array_equal(ends[1], state.best_w) and state.objective < before.objective
+            state = raise_by_kinks(settings, state, *find_beyond(near[0], *of_kinks[0].shared), follows=follows)
+        elif held is not None and has_kinks(settings.loss):
             state = raise_by_kinks(settings, state, held)
         state = state.counted(before)
         yield Step(state, state.progress, find_status(state.progress, settings.tol, state.stuck, STUCK_STEPS))
