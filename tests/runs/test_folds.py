@@ -104,6 +104,7 @@ def test_probabilities_keep_groups_together(monkeypatch: pytest.MonkeyPatch, tmp
 
 
 def test_a_rare_class_gives_a_warning_and_the_folds_of_scikit_learn(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.handler.setLevel(0)  # Dask silences the handlers of the root logger while a cluster is open
     y = np.array([0] * 9 + [1] * 2, np.int32)
     source = ArrayDataset(X[: len(y)], y, np.array(["often", "rare"]))
     fold = draw_folds(source, OPTIONS, 3)
@@ -118,6 +119,7 @@ def test_a_rare_class_gives_a_warning_and_the_folds_of_scikit_learn(caplog: pyte
 
 
 def test_probabilities_of_a_rare_class(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.handler.setLevel(0)  # Dask silences the handlers of the root logger while a cluster is open
     y = np.array(["often"] * 18 + ["rare"] * 2)
     model = streamsvm.LinearSVC(probability=True).fit(X[:20], y)
     assert "the class rare has 2 rows, too few for 5 folds" in caplog.text
@@ -140,6 +142,7 @@ def test_the_only_row_of_a_class_is_never_held_out() -> None:
 
 def test_probabilities_of_small_classes_come_from_fewer_folds(caplog: pytest.LogCaptureFixture) -> None:
     """As scikit-learn's SVC, which draws its folds from all rows, has probabilities of three rows a class."""
+    caplog.handler.setLevel(0)  # Dask silences the handlers of the root logger while a cluster is open
     rows, y = np.array([[-2, -1], [-1, -1], [-1, -2], [1, 1], [1, 2], [2, 1.0]]), np.repeat([1, 2], 3)
     model = streamsvm.SVC(probability=True, gamma=1).fit(rows, y)
     assert "no class has 5 rows, so the probabilities come from 3 folds" in caplog.text
