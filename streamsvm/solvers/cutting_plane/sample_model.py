@@ -36,7 +36,7 @@ from streamsvm.solvers.cutting_plane.cuts import CutSettings, CutState, RowSums
 from streamsvm.solvers.cutting_plane.line_search import CutTotals
 from streamsvm.solvers.cutting_plane.master import take_cuts
 
-FIRST_STEPS = (0.5, 0.75, 1.0, 1.25)  # points of the first step, from 0 to the sample's minimiser: it may overfit
+FIRST_STEPS = (0.3, 0.7, 1.0)  # points of the first step, from 0 to the sample's minimiser: it may overfit
 STEPS = (0.5, 0.75, 1.0, 1.5)  # points of a later step, as multiples of the last step taken
 
 
@@ -112,8 +112,10 @@ def solve(settings: SampleModel, state: Any) -> Requests:
     del rows
     while True:
         before = state
-        is_model = state.stuck % 2 == 0
-        end = settings.minimise(sample, state) if is_model else state.master_w
+        with np.errstate(over="ignore", invalid="ignore"):
+            end = settings.minimise(sample, state) if state.stuck % 2 == 0 else state.master_w
+        if not np.isfinite(end).all():
+            end = state.master_w
         steps = settings.choose_steps(state)
         points = state.best_w + steps[:, None] * (end - state.best_w)
         found, *others = yield All([settings.look_at(points, held), *settings.look_for_rounding(state, held)])

@@ -232,14 +232,17 @@ class Model:
 
 
 def minimise(sample: Sample, model: Model, start: F64, wanted: float, share: float = 0.0) -> F64:
-    """Return the minimiser (K, d+1) of F, to 1/2 |grad F|^2 <= wanted + share * F."""
+    """Return the minimiser (K, d+1) of F, to 1/2 |grad F|^2 <= wanted + share * F.
+
+    The search ends early where F is not convex, or where rounding leaves no step that descends.
+    """
     W, scores = start, sample.score(start)
     for _ in range(MOST_STEPS):
         interrupts.check()
         point = sample.look(scores)
         own, gradient = model.measure(W)
         gradient = gradient + point.gradient
-        if np.vdot(gradient, gradient) / 2 <= wanted + share * (own + point.loss):
+        if not np.vdot(gradient, gradient) / 2 > wanted + share * (own + point.loss):
             break
         precondition = _find_preconditioner(sample, model, point.shares)
         step = _find_step(sample, model, point.shares, gradient, precondition)
@@ -249,22 +252,22 @@ def minimise(sample: Sample, model: Model, start: F64, wanted: float, share: flo
             if value <= own + point.loss + LEAST_FALL * t * slope:
                 break
             t /= 2
-        if t < SHORTEST:
+        if t < SHORTEST or not np.any(step):
             break
         W, scores = W + t * step, [one + t * move for one, move in zip(scores, moves, strict=True)]
     return W
 
 
 def _find_step(sample: Sample, model: Model, shares: list[F32], gradient: F64, precondition: Solve) -> F64:
-    """Return an approximate Newton step, by conjugate gradients."""
+    """Return an approximate Newton step, by conjugate gradients; they end where the curvature is not positive."""
     step, residual = np.zeros_like(gradient), -gradient
     direction = solved = precondition(residual)
     size = first = float(np.vdot(residual, solved))
     for _ in range(MOST_PRODUCTS):
         product = model.multiply(direction) + sample.multiply(shares, direction)
         curvature = float(np.vdot(direction, product))
-        if not curvature > 0.0:  # E may be indefinite, and float32 rounds
-            return step if np.any(step) else direction
+        if not curvature > 0.0:
+            break
         length = size / curvature
         step, residual = step + length * direction, residual - length * product
         solved = precondition(residual)

@@ -35,7 +35,7 @@ from streamsvm.solvers.softmax.newton import MOST_CURVED, Model, Sample, add_hes
 
 MOST_SCORES = 1 << 20  # the scores of this many rows times classes are held at a time
 MODEL_SHARE = 0.1  # the gradient of the model is minimised to this share of the requested gap
-GAP_SHARE = 0.02  # or to this share of the current gap
+GAP_SHARE = 0.001  # or to this share of the current gap
 FIRST_SHARE = 0.03  # the gradient of the sample's own problem is minimised to this share of P
 SECANTS = 8  # the largest number of moves kept for L-BFGS
 CURVED_AT = 2  # the Hessian is summed at this point: the third of the first step, or the last of a later step
@@ -92,9 +92,8 @@ def add_points(totals: SoftmaxTotals, rows: Rows, W: F64, class_costs: F64, bias
 class State(ModelState):
     """The state of a run.
 
-    moves, changes (p, width): the last moves of the best point, and the changes of the gradient of P; empty if the
-    Hessian is summed. curved_at (width,), curvature (width, width): a point of the last pass, and the Hessian of L
-    there; empty if it is not summed.
+    moves, changes (p, width): the last moves of the best point, and the changes of the gradient of P. curved_at
+    (width,), curvature (width, width): a point of the last pass, and the Hessian of L there; empty if it is not summed.
     """
 
     moves: F64 = grows("p", "d")
@@ -140,22 +139,25 @@ class Softmax(SampleModel):
         return found.ravel()
 
     def _step_from(self, sample: Sample, state: State, start: F64) -> F64:
-        """Return the minimiser of the model at the best point, or a step of L-BFGS whose first Hessian is the model."""
+        """Return the minimiser of the model at the best point.
+
+        Unless the model has the Hessian of all rows at this point, it is the first Hessian of a step of L-BFGS.
+        """
         wanted = max(MODEL_SHARE * self.tol * state.objective, GAP_SHARE * (state.objective - state.lower_bound))
-        point = sample.look(sample.score(start))
-        if len(state.curvature):
-            at = sample.look(sample.score(self.shape(state.curved_at)))
-            E = state.curvature - sample.sum_hessian(at.shares)
-            return minimise(sample, Model(self.shape(state.slope) - point.gradient, start, E), start, wanted)
+        point, is_summed = sample.look(sample.score(start)), len(state.curvature) > 0
+        is_exact = is_summed and np.array_equal(state.curved_at, state.best_w)
         product = sample.find_product(point.shares)
-        own = product.find_share(start.shape[1])
+        own = 0.0 if is_summed and not is_exact else product.find_share(start.shape[1])
+        E = state.curvature - own * sample.sum_hessian(point.shares) if is_summed else None
 
         def step(gradient: F64) -> F64:
             slope = self.shape(gradient) - start - own * point.gradient
-            model = Model(slope, start, None, 1.0 - own, product)
+            model = Model(slope, start, E, 1.0 - own, None if is_summed else product)
             return (minimise(sample.scale(own), model, start, wanted) - start).ravel()
 
-        return start + self.shape(follow_secants(state.best_w + state.slope, state.moves, state.changes, step))
+        gradient = state.best_w + state.slope
+        found = step(gradient) if is_exact else follow_secants(gradient, state.moves, state.changes, step)
+        return start + self.shape(found)
 
     def look_at(self, points: F64, held: Rows | None) -> Scan:
         """See SampleModel."""
@@ -177,7 +179,7 @@ class Softmax(SampleModel):
     def take_move(self, before: State, state: State) -> State:
         """See SampleModel."""
         move = state.best_w - before.best_w
-        if not len(before.slope) or len(state.curvature) or not np.any(move):
+        if not len(before.slope) or not np.any(move):
             return state
         change = move + state.slope - before.slope
         kept = [
