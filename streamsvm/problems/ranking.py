@@ -382,18 +382,23 @@ def find_few_ranks(source: RowSource, task: str) -> FewRanks:
     if np.count_nonzero(of_rank) < 2:
         raise InputError(f"{source.name}: {NO_PAIRS}")
     quota = max(1, count_sample_rows(source) // int(np.count_nonzero(n_rows)))
-    return FewRanks(RankTotals(of_rank), *_draw_sample(source, np.maximum(1, -(-n_rows // quota))))
+    return FewRanks(RankTotals(of_rank), *_draw_sample(source, n_rows, np.maximum(1, -(-n_rows // quota))))
 
 
-def _draw_sample(source: RowSource, strides: I64) -> tuple[Pairs, I64]:
-    """Return every k-th row of positive weight of each rank, with k times its weight. strides: k for each rank."""
-    seen = np.zeros(len(strides), np.int64)
+def _draw_sample(source: RowSource, n_rows: I64, strides: I64) -> tuple[Pairs, I64]:
+    """Return every k-th row of positive weight of each rank, with k times its weight. strides: k for each rank.
+
+    If the rows are shuffled, return as many rows from the start of the source, which can be read without the others.
+    n_rows: the number of rows of positive weight of each rank.
+    """
+    seen, quotas = np.zeros(len(strides), np.int64), -(-n_rows // strides)
     chosen: list[Labelled] = []
     for every in _read_chunks(source):
         rows = every[every["weight"] > 0.0]
         order, counts = np.argsort(rows["rank"], kind="stable"), np.bincount(rows["rank"], minlength=len(strides))
         within = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts) + np.repeat(seen, counts)
-        drawn = rows[np.sort(order[within % np.repeat(strides, counts) == 0])]
+        is_first, is_kth = within < np.repeat(quotas, counts), within % np.repeat(strides, counts) == 0
+        drawn = rows[np.sort(order[is_first if source.is_shuffled else is_kth])]
         drawn["weight"] *= strides[drawn["rank"]]
         chosen.append(drawn)
         seen += counts
