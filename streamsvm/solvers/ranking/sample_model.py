@@ -12,12 +12,12 @@ is the best point found. The second is the mean of the points of the active cuts
 there are many pairs, their loss is nearly smooth, and the slope at the mean is about the mean of the slopes, which is
 the slope that the model's optimum requires. So the cut of all pairs at the mean alone gives nearly the lower bound that
 the cuts at all of these points give together. With few pairs the loss is not smooth, so other points are those of
-active cuts.
+active cuts; after a step without progress, they are points whose cuts of all pairs are not yet known.
 
 Another point is that of a line search on all pairs, in case the model misleads: it lies on the segment from v to the
 minimiser of the master problem of all pairs. On this segment the sample, with its slope corrected at v, shows where P
-is lowest. All points are of this kind with fewer than ROWS_A_FEATURE sampled rows per feature, after a step without
-progress, and if P is noisy.
+is lowest. All points are of this kind if P is noisy, and with fewer than ROWS_A_FEATURE sampled rows per feature,
+unless the sample has all rows.
 """
 
 from __future__ import annotations
@@ -27,20 +27,21 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.losses.pairs import SEARCHED_ROWS, Pairs, sweep_pairs
+from streamsvm.losses.pairs import ROWS_A_FEATURE, SAMPLE_ROWS, SEARCHED_ROWS, Pairs, sweep_pairs
 from streamsvm.numeric.rows import F64, I64, add_combination, compute_scores
 from streamsvm.solvers.cutting_plane.cuts import CutSettings, CutState, extend_products, is_noisy
 from streamsvm.solvers.cutting_plane.master import MASTER_SHARE, solve_cuts
 from streamsvm.solvers.cutting_plane.smoothed_newton import Linear
 from streamsvm.system import interrupts
 
-ROWS_A_FEATURE = 8  # with fewer sampled rows per feature, the model would be worse than the line search
+MOST_FEATURES = SAMPLE_ROWS // ROWS_A_FEATURE  # with more features, the cuts of the model would take too much memory
 MODEL_SHARE = 0.1  # the model is minimised to this share of the tolerance
-INNER_STEPS, IDLE_STEPS = 300, 5  # the largest number of steps on the model, in all and without progress
+MOST_LOOKS, IDLE_STEPS = 400, 5  # the largest number of cuts of the sample, and of steps on the model without progress
 INNER_SHARES = (1.0, 1 / 4, 1 / 16)  # parts of the step on the sample that are tried in turn until the model is lower
 LOOKED_AT, HALVINGS = 1 << 17, (10, 40)  # rows that all bisections visit together; fewest and most bisections
 AHEAD = 0.1  # the step for the cut if P rises from the start of the segment
 NEARER = (1.0, 1 / 4, 1 / 16)  # parts of the step to the line search's point at which cuts are made
+FARTHER = 4.0  # the factor by which the line search's step grows with each step that made no progress
 MOST_POINTS, FEW_POINTS = 8, 4  # the largest number of points of a pass, and the number if each point takes memory
 KEPT_POINTS = 50  # points of active cuts of the model at which the next model first gets cuts
 
@@ -142,10 +143,16 @@ def choose_points(settings: CutSettings, sample: Sample, state: Any) -> tuple[An
 
     state: it also holds the `points` of the last model (`minimise_model`).
     """
-    width = len(state.best_w)
-    if len(sample.rows) >= ROWS_A_FEATURE * width and not state.stuck and not is_noisy(state, settings.tol):
-        return minimise_model(settings, sample, state)
-    return state, search_line(settings, sample, state) if state.passes else np.empty((0, width))
+    width, room = len(state.best_w), sample.most_points - 1
+    is_enough = len(sample.rows) >= ROWS_A_FEATURE * width or (sample.is_whole and width <= MOST_FEATURES)
+    if not is_enough or is_noisy(state, settings.tol):
+        return state, search_line(settings, sample, state) if state.passes else np.empty((0, width))
+    if state.stuck:
+        W = state.points[state.stuck * room - 2 :][:room]
+    else:
+        state, W = minimise_model(settings, sample, state)
+        W = W[: room if state.passes or sample.is_whole else 2]
+    return state, np.concatenate((W, search_line(settings, sample, state)[: 1 + room - len(W)])) if state.passes else W
 
 
 def search_line(settings: CutSettings, sample: Sample, state: CutState) -> F64:
@@ -159,23 +166,21 @@ def search_line(settings: CutSettings, sample: Sample, state: CutState) -> F64:
     slope = None if is_noisy(state, settings.tol) else float(squares[0] - state.cuts[_find_highest(state)] @ moves)
     thin, rows = _thin(sample)
     step = find_step(thin, start[rows], (end - start)[rows], squares, slope) or AHEAD
-    return state.best_w + np.outer(np.array(NEARER) * min(1.0, 2.0**state.stuck * step), moves)
+    return state.best_w + np.outer(np.array(NEARER) * min(1.0, FARTHER**state.stuck * step), moves)
 
 
 def minimise_model(settings: CutSettings, sample: Sample, state: Any) -> tuple[Any, F64]:
-    """Minimise the model; return the state with the points of the model's active cuts, and the points of the pass."""
-    found = Inner(sample, _correct(sample, state), state)
+    """Minimise the model; return the state with the points of the model's active cuts, and points for a pass.
+
+    The points for a pass are the best point, the mean of the points of active cuts, and these points.
+    """
+    found = SampleModel(sample, _correct(sample, state), state)
     best = found.minimise(MODEL_SHARE * settings.tol)
     z = found.z[len(state.offsets) :]
     active = np.argsort(-z, kind="stable")[: np.count_nonzero(z)]
     points, weights = np.array(found.points)[active], z[active]
     mean = weights @ points / np.sum(weights) if len(weights) else best
-    W = np.stack((best, mean))
-    if state.passes:
-        W = np.concatenate((W, search_line(settings, sample, state)[:1]))
-    if state.passes or sample.is_whole:
-        W = np.concatenate((W, points[: sample.most_points - len(W)]))
-    return replace(state, points=points[:KEPT_POINTS]), W
+    return replace(state, points=points[:KEPT_POINTS]), np.concatenate((np.stack((best, mean)), points))
 
 
 def _find_highest(state: CutState) -> int:
@@ -199,7 +204,7 @@ def _thin(sample: Sample) -> tuple[Sample, I64]:
     return thin, thin.rows
 
 
-class Inner:
+class SampleModel:
     """Cutting planes on the model.
 
     points: the points of the sample's cuts. z: the multipliers of the cuts of all rows, and then of the sample's cuts.
@@ -210,7 +215,9 @@ class Inner:
         self.made, self.offsets, self.gram, self.z = state.cuts, state.offsets, state.gram, state.z
         self.points: list[F64] = []
         self.best, self.low = state.best_w, np.inf
-        for w in (*state.points, state.best_w):
+        self.scores = sample.score(self.best[np.newaxis])[0]
+        self.look(self.best, self.scores)
+        for w in state.points:
             self.look(w, sample.score(w[np.newaxis])[0])
 
     def look(self, w: F64, scores: F64) -> bool:
@@ -231,7 +238,7 @@ class Inner:
     def minimise(self, share: float) -> F64:
         """Minimise the model to this share of its value, or until it makes no progress; return the best point."""
         high, idle, (thin, rows) = -np.inf, 0, _thin(self.sample)
-        for _ in range(INNER_STEPS):
+        while len(self.points) < MOST_LOOKS:
             interrupts.check()
             self.z, w = solve_cuts(self.made, self.offsets, self.gram, self.z, MASTER_SHARE * share * self.low)
             combined = self.z @ self.made

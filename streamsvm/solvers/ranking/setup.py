@@ -10,17 +10,25 @@ import numpy as np
 from streamsvm.certificates import double_double
 from streamsvm.data.rows.source import RowSource, plan_groups
 from streamsvm.losses import histograms
-from streamsvm.losses.pairs import SAMPLE_ROWS, Pairs, count_pairs
+from streamsvm.losses.pairs import Pairs, count_pairs
 from streamsvm.models.model import RankModel
 from streamsvm.numeric.rounding import add_row_magnitudes
 from streamsvm.numeric.rows import Rows, add_rows
 from streamsvm.options import TrainOptions
 from streamsvm.passes import MemoryNeed, Requests
 from streamsvm.problems import ranking
+from streamsvm.solvers.cutting_plane import cuts
 from streamsvm.solvers.cutting_plane.master import scale_costs
 from streamsvm.solvers.options import RankingOptions
 from streamsvm.solvers.ranking import solver, streaming
-from streamsvm.solvers.ranking.sample_model import FEW_POINTS, MOST_POINTS, Sample, draw_sample
+from streamsvm.solvers.ranking.sample_model import (
+    FEW_POINTS,
+    MOST_FEATURES,
+    MOST_LOOKS,
+    MOST_POINTS,
+    Sample,
+    draw_sample,
+)
 from streamsvm.solvers.solver import Budget, DualWatch, Solver, TakeRows, describe_parameters, make_linear_model
 
 HELD_VECTORS = 7  # how many of ROW_VECTORS are held between steps: pairs, two states, scores in transit
@@ -45,6 +53,7 @@ class RankingSolver(Solver):
         limits: dict[str, Any] = {"tol": float(options.tol), "max_cuts": own.max_cuts}
         pair_cost, accelerated = float(options.C) * (weight / n_pairs), own.acceleration == "line-search"
         self.parameters = solver.Ranking(pair_cost, own.epsilon, accelerated, **limits)
+        self.sample_rows = ranking.count_sample_rows(source)
         self.settings = {"task": options.task, **describe_parameters(self.parameters)}
         self.dual = DualWatch(self.kind, d, self.parameters.most_cuts(d))
 
@@ -58,7 +67,7 @@ class RankingSolver(Solver):
 
     def solve(self, state: solver.State) -> Requests:
         """Yield the passes of the solver, step by step."""
-        sample = draw_sample(self.found, self.parameters.pair_cost, SAMPLE_ROWS, self.source.is_shuffled)
+        sample = draw_sample(self.found, self.parameters.pair_cost, self.sample_rows, self.source.is_shuffled)
         return solver.solve(self.parameters, solver.PairSearch(self.found), self.n_pairs, sample, state)
 
     def memory(self, threads: int) -> MemoryNeed:  # noqa: ARG002
@@ -68,11 +77,11 @@ class RankingSolver(Solver):
         and its own rows' entries of the vectors that have one entry per row.
         """
         n, d, parameters = self.source.n_rows, self.source.n_features, self.parameters
-        points = 1 + (MOST_POINTS if n <= SAMPLE_ROWS else FEW_POINTS)
-        sample_bytes = count_sample_bytes(self.source, min(n, SAMPLE_ROWS))
+        points = 1 + (MOST_POINTS if n <= self.sample_rows else FEW_POINTS)
+        model_bytes, sample_bytes = count_model_bytes(d), count_sample_bytes(self.source, min(n, self.sample_rows))
         return MemoryNeed(
-            driver_bytes=parameters.driver_bytes(d) + 8 * ranking.ROW_VECTORS * n + sample_bytes,
-            turn_bytes=parameters.turn_bytes(d) + 8 * (ranking.ROW_VECTORS - HELD_VECTORS) * n,
+            driver_bytes=parameters.driver_bytes(d) + 8 * ranking.ROW_VECTORS * n + sample_bytes + model_bytes,
+            turn_bytes=parameters.turn_bytes(d) + 8 * (ranking.ROW_VECTORS - HELD_VECTORS) * n + model_bytes,
             totals_bytes=8 * points * (d + n // len(plan_groups(self.source))),
             shared_bytes=8 * points * d,
             gathered_bytes=8 * points * n,
@@ -110,7 +119,9 @@ class QueryRankingSolver(RankingSolver):
         source, d, points = self.source, self.source.n_features, MOST_POINTS + 2 * len(solver.LONGER)
         totals_bytes = 8 * (2 * points + 2) * d + ranking.count_task_bytes(source, self.found)
         sample_bytes = 2 * ranking.query_bytes(source, len(self.found.rows))
-        return self.parameters.need_memory(d, totals_bytes, 8 * points * d, sample_bytes)
+        model_bytes = count_model_bytes(d)
+        need = self.parameters.need_memory(d, totals_bytes, 8 * points * d, sample_bytes + model_bytes)
+        return replace(need, turn_bytes=need.turn_bytes + model_bytes)
 
 
 class FewRanksSolver(QueryRankingSolver):
@@ -129,16 +140,24 @@ class FewRanksSolver(QueryRankingSolver):
         tables. The driver holds the rows of the sample, and evaluates the histograms.
         """
         d, points = self.source.n_features, 1 + FEW_POINTS
-        sample_bytes = count_sample_bytes(self.source, len(self.found.rows))
+        sample_bytes, model_bytes = count_sample_bytes(self.source, len(self.found.rows)), count_model_bytes(d)
         totals = points * max(histograms.histogram_bytes(self.found.totals.n_ranks), 8 * 4 * d)
         shared, measured = 8 * points * d + 2 * 8 * histograms.MOST_CELLS, histograms.MEASURE_BYTES
-        need = self.parameters.need_memory(d, totals, shared, sample_bytes + measured)
-        return replace(need, turn_bytes=need.turn_bytes + measured)
+        need = self.parameters.need_memory(d, totals, shared, sample_bytes + measured + model_bytes)
+        return replace(need, turn_bytes=need.turn_bytes + measured + model_bytes)
 
 
 def count_sample_bytes(source: RowSource, n_rows: int) -> int:
     """Return the bytes of a sample."""
     return 2 * (source.nbytes // source.n_rows + SAMPLE_ROW_BYTES) * n_rows
+
+
+def count_model_bytes(n_features: int) -> int:
+    """Return the bytes of the cuts of a model, and of its master problem, in addition to those of the solver."""
+    if n_features > MOST_FEATURES:
+        return 0
+    most = cuts.most_cuts(n_features)
+    return cuts.cut_bytes(n_features, most + MOST_LOOKS) - cuts.cut_bytes(n_features, most)
 
 
 def set_up(source: RowSource, options: TrainOptions, own: RankingOptions, _: Budget) -> RankingSolver:
