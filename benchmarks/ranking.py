@@ -1,6 +1,6 @@
 """Rankings: time against n, compared with classification; accuracy, compared with regressions; queries from disk.
 
-    python benchmarks/ranking.py --data FOLDER [--rounds 3] [--only times|measures|queries|histograms]
+    python benchmarks/ranking.py --data FOLDER [--rounds 3] [--only times|measures|passes|queries|histograms]
 
 FOLDER holds covtype/covtype.csv (54 features divided by their maxima, class 1 against the rest), adult/a9a,
 ltr_lightgbm/rank.* with their .query files, and wine/winequality-white.csv; a text-like set of 200,000 rows and 47,000
@@ -8,7 +8,8 @@ features is generated. Times are CPU seconds on one thread, to a gap of 1e-3, an
 ranking (roc-area) and classification take turns. A pass of ROC area computes either scores or sums; a step makes both
 passes. Rows in queries, with five ranks, are generated, and read from disk by two threads. So are 3,000,000 rows of two
 classes. The driver either holds their scores or counts them in histograms; these two trainings take turns, each in a
-separate process.
+separate process. The table of passes shows the reads, too: the bytes read over the bytes stored, if no chunk stays in
+memory. Most of what they exceed the passes by is the sample.
 """
 
 from __future__ import annotations
@@ -39,6 +40,8 @@ from streamsvm.data.open import open_dataset
 from streamsvm.data.rows.source import RowSource
 from streamsvm.data.sources.in_memory import ArrayDataset
 from streamsvm.data.store.dataset import Dataset
+from streamsvm.engines import open as opening
+from streamsvm.engines.local import ThreadedEngine
 from streamsvm.ingestion.generated import Truth, write_generated
 from streamsvm.ingestion.readers import ingest
 from streamsvm.numeric.rows import F64
@@ -175,10 +178,13 @@ def read_wine(data: Path) -> Any:
     return X[:at], y[:at], None, X[at:], y[at:], None
 
 
-def make_queries(path: Path, n_rows: int, n_features: int, size: int, noise: float) -> Dataset:
-    """Write rows in queries of `size`, with ranks from a noisy linear function."""
+def make_queries(
+    path: Path, n_rows: int, n_features: int, size: int, noise: float, scales: F64 | None = None
+) -> Dataset:
+    """Write rows in queries of `size`, with ranks from a noisy linear function. scales: those of the features."""
     random = np.random.default_rng(n_features)
     X = random.standard_normal((n_rows, n_features), np.float32)
+    X *= 1.0 if scales is None else scales.astype(np.float32)
     truth = X @ random.standard_normal(n_features) / np.sqrt(n_features) + noise * random.standard_normal(n_rows)
     ranks = np.searchsorted(np.quantile(truth, [0.5, 0.75, 0.9, 0.97]), truth)
     return ingest(X, path, ranks, qid=np.arange(n_rows) // size, shuffle=None)
@@ -201,6 +207,43 @@ def show_queries(rounds: int) -> None:
                 shown = f"{n_rows:,}, {n_features}, {size}, {C:g} | {cpu:.2f} | {seconds:.2f} | {result.passes}"
                 print(f"| {shown} | {result.objective:.6g} |", flush=True)
             shutil.rmtree(source.path)
+
+
+def store_sources(data: Path, work: Path) -> Iterator[tuple[str, str, tuple[float, ...], Dataset]]:
+    """Yield the name, the task, the values of C, and the stored rows of each problem of the table of passes."""
+    truth = Truth(40)
+    generated = write_generated(work / "generated", 1_200_000, truth)
+    yield "generated, 1,200,000 x 40", "roc-area", (0.01, 1.0), generated
+    yield "generated, 600,000 x 40", "roc-area", (0.01, 1.0), write_generated(work / "half", 600_000, truth)
+    _, _, parts = next(read_sources(data, work))
+    yield "Covertype", "roc-area", (1.9,), ingest(parts[-1].X, work / "covertype", 2 * parts[-1].y - 1)
+    for name, scales in (("equal", np.ones(46)), ("uneven", np.geomspace(1, 0.1, 46))):
+        made = make_queries(work / name, 1_000_000, 46, 50, 1.0, scales)
+        yield f"1,000,000 x 46 in 20,000 queries, {name} scales", "rank", (1e-3, 0.1, 10.0), made
+    X, y, qid, *_ = read_queries(data)
+    yield "LightGBM's ranking example", "rank", (0.01, 1.0), ingest(X, work / "lightgbm", y, qid=qid, shuffle=None)
+
+
+def make_plain_engine(source: RowSource, threads: int, *_: Any) -> ThreadedEngine:
+    """Return an engine that keeps no chunk in memory."""
+    return ThreadedEngine(source, threads)
+
+
+def show_passes(data: Path) -> None:
+    """Print the passes, the reads and the CPU seconds of trainings with one thread that keep no chunk in memory."""
+    print("\n| data | C | passes | reads | CPU s |\n|---|---|---|---|---|")
+    with tempfile.TemporaryDirectory() as work:
+        for name, task, costs, source in store_sources(data, Path(work)):
+            for C in costs:
+                with patch.object(
+                    opening, "ThreadedEngine", lambda source, threads, *_: ThreadedEngine(source, threads)
+                ):
+                    train(source, TrainOptions(C=C, task=task, threads=1, max_passes=1))  # compiles
+                    began = time.process_time()
+                    result = train(source, TrainOptions(C=C, task=task, threads=1))
+                    spent = time.process_time() - began
+                reads = result.read_bytes / source.nbytes
+                print(f"| {name} | {C:g} | {result.passes} | {reads:.1f} | {spent:.2f} |", flush=True)
 
 
 def train_large(path: Path, C: float, holds_scores: bool) -> None:
@@ -239,7 +282,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--only", choices=("times", "measures", "queries", "histograms"))
+    parser.add_argument("--only", choices=("times", "measures", "passes", "queries", "histograms"))
     parser.add_argument("--one", nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one:
@@ -249,6 +292,8 @@ def main() -> None:
         show_times(options.data, options.rounds)
     if options.only in (None, "measures"):
         show_measures(options.data)
+    if options.only in (None, "passes"):
+        show_passes(options.data)
     if options.only in (None, "queries"):
         show_queries(options.rounds)
     if options.only in (None, "histograms"):

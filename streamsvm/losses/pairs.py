@@ -45,7 +45,9 @@ from numba.extending import register_jitable
 
 from streamsvm.numeric.rows import F64, I32, I64, Rows, join_rows
 
-SAMPLE_ROWS = 1 << 13  # number of rows on which a line search chooses its step
+SAMPLE_ROWS = 1 << 15  # number of rows whose pairs give the model of the loss of all pairs
+SEARCHED_ROWS = 1 << 13  # number of rows on which a line search chooses its step
+ROWS_A_FEATURE = 8  # with fewer sampled rows per feature, the model would be worse than the line search
 
 
 @dataclass(frozen=True)
@@ -64,14 +66,17 @@ class Pairs:
         """The sum of the weights of all pairs."""
         return float(np.sum(count_pairs(np.zeros(len(self.ranks)), self, 1.0)[0]))
 
-    def thin(self, stride: int) -> tuple[Pairs, I64]:
-        """Return the pairs of every `stride`-th query (or row, if there is a single query), and the row numbers."""
+    def thin(self, stride: int, is_shuffled: bool = False) -> tuple[Pairs, I64]:
+        """Return the pairs of every `stride`-th query, or row if there is a single query, and the row numbers.
+
+        is_shuffled: whether the first rows of a single query are a random sample; then they are taken.
+        """
         if len(self.starts) > 2:
             kept = np.arange(0, len(self.starts) - 1, stride)
             sizes = np.diff(self.starts)[kept]
             rows = np.concatenate([np.arange(self.starts[k], self.starts[k + 1]) for k in kept])
             return Pairs(self.ranks[rows], self.weight[rows], np.concatenate(([0], np.cumsum(sizes)))), rows
-        rows = np.arange(0, len(self.ranks), stride)
+        rows = np.arange(len(self.ranks) // stride) if is_shuffled else np.arange(0, len(self.ranks), stride)
         return Pairs(self.ranks[rows], self.weight[rows], np.array([0, len(rows)])), rows
 
 

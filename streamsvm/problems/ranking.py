@@ -25,7 +25,16 @@ import numpy.typing as npt
 
 from streamsvm.data.rows.source import TILE_ITEMS, RowSource, count_tile_rows, read_codes
 from streamsvm.losses.histograms import RankTotals
-from streamsvm.losses.pairs import SAMPLE_ROWS, Pairs, count_pairs, mean_ndcg, mean_tau, swapped_pairs
+from streamsvm.losses.pairs import (
+    ROWS_A_FEATURE,
+    SAMPLE_ROWS,
+    SEARCHED_ROWS,
+    Pairs,
+    count_pairs,
+    mean_ndcg,
+    mean_tau,
+    swapped_pairs,
+)
 from streamsvm.numeric.rows import F64, I64
 from streamsvm.options import require_classes
 from streamsvm.problems import problem
@@ -309,7 +318,7 @@ def _list_starts(source: RowSource, share: int, shares: int) -> tuple[I64, I64]:
 
 ROW_VECTORS = 28  # vectors of 8 bytes per row: scores, also in twice the precision, and pair counts
 LARGEST_QUERY_BYTES = 16 << 20  # With a larger query, the driver holds the scores of all rows.
-SAMPLE_BYTES = 16 << 20  # maximum size of the sample in bytes; a sample of long rows has fewer rows
+SAMPLE_BYTES = 16 << 20  # the maximum size of the sample for a line search; twice as much for a model
 # Copies of the largest query in a task: one at each end of the task's rows, one where two tasks meet, and one while its
 # pieces are joined.
 EDGES = 4
@@ -344,8 +353,12 @@ def query_bytes(source: RowSource, n_rows: int) -> int:
 
 
 def count_sample_rows(source: RowSource) -> int:
-    """Return the number of rows in the sample of the line search; it is smaller if rows are long."""
-    return max(1, min(SAMPLE_ROWS, SAMPLE_BYTES * source.n_rows // max(1, source.nbytes)))
+    """Return the number of rows in the sample: enough for a model if they fit, else enough for a line search."""
+    per_byte = source.n_rows / max(1, source.nbytes)
+    most = min(SAMPLE_ROWS, int(2 * SAMPLE_BYTES * per_byte))
+    if most >= ROWS_A_FEATURE * source.n_features:
+        return most
+    return max(1, min(SEARCHED_ROWS, int(SAMPLE_BYTES * per_byte)))
 
 
 HELD_ROWS = 1 << 20  # Up to this many rows, the driver holds the scores and counts pairs exactly.
@@ -382,18 +395,23 @@ def find_few_ranks(source: RowSource, task: str) -> FewRanks:
     if np.count_nonzero(of_rank) < 2:
         raise InputError(f"{source.name}: {NO_PAIRS}")
     quota = max(1, count_sample_rows(source) // int(np.count_nonzero(n_rows)))
-    return FewRanks(RankTotals(of_rank), *_draw_sample(source, np.maximum(1, -(-n_rows // quota))))
+    return FewRanks(RankTotals(of_rank), *_draw_sample(source, n_rows, np.maximum(1, -(-n_rows // quota))))
 
 
-def _draw_sample(source: RowSource, strides: I64) -> tuple[Pairs, I64]:
-    """Return every k-th row of positive weight of each rank, with k times its weight. strides: k for each rank."""
-    seen = np.zeros(len(strides), np.int64)
+def _draw_sample(source: RowSource, n_rows: I64, strides: I64) -> tuple[Pairs, I64]:
+    """Return every k-th row of positive weight of each rank, with k times its weight. strides: k for each rank.
+
+    If the rows are shuffled, return as many rows from the start of the source, which can be read without the others.
+    n_rows: the number of rows of positive weight of each rank.
+    """
+    seen, quotas = np.zeros(len(strides), np.int64), -(-n_rows // strides)
     chosen: list[Labelled] = []
     for every in _read_chunks(source):
         rows = every[every["weight"] > 0.0]
         order, counts = np.argsort(rows["rank"], kind="stable"), np.bincount(rows["rank"], minlength=len(strides))
         within = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts) + np.repeat(seen, counts)
-        drawn = rows[np.sort(order[within % np.repeat(strides, counts) == 0])]
+        is_first, is_kth = within < np.repeat(quotas, counts), within % np.repeat(strides, counts) == 0
+        drawn = rows[np.sort(order[is_first if source.is_shuffled else is_kth])]
         drawn["weight"] *= strides[drawn["rank"]]
         chosen.append(drawn)
         seen += counts

@@ -8,9 +8,9 @@ The origin of a cut is a segment between two weight vectors and a step on this s
 pass and from the totals that answer the request. If the cut was made at a single point, both ends of the segment are
 equal. The origins and the multipliers of the master problem determine the dual point (certificates.dual_points).
 
-A ranking whose driver holds the scores makes its cuts in two passes: one for the scores at both ends of a segment, and
-one for the sums of rows. The ends and the sums are recorded; the state after the step then gives each cut's step on the
-segment. All other cuts of rankings are made at points, which the totals or the request contain.
+A ranking whose driver holds the scores makes its cuts in two passes: one for the scores at some points, and one for the
+sums of rows. The points and the sums are recorded; the state after the step then gives the offset of each cut. All
+other cuts of rankings are made at points that the totals or the request of one pass contain.
 
 The solver itself is unchanged and computes the same bits: only its requests, their answers and its states are observed.
 """
@@ -153,9 +153,9 @@ Note = tuple[str, F64]
 
 
 def note_pass(request: Scan, answer: Any) -> Iterator[Note]:
-    """Yield the ends of the segment if a pass has computed scores, or the cuts if it has summed rows."""
+    """Yield the points if a pass has computed scores, or the cuts if it has summed rows."""
     if request.add is add_scores:
-        yield "ends", request.shared[0]
+        yield "points", request.shared[0]
     elif request.add is add_sums:
         yield "cuts", answer
 
@@ -167,20 +167,21 @@ def note_summed_cuts(request: Scan, answer: Any) -> Iterator[Origin]:
         for w, cut, offset in zip(sums.W, sums.cuts, sums.offsets.tolist(), strict=True):
             yield Origin(cut, offset, w, w, 1.0)
     elif isinstance(add, partial) and add.func is add_histogram_cuts:
-        (at, made), (W,) = add.args, request.shared
-        for k, one, cut in zip(at, made, sums.cuts, strict=True):
-            yield Origin(cut, one.offset, W[k], W[k], 1.0)
+        (made,), (W,) = add.args, request.shared
+        for w, one, cut in zip(W, made, sums.cuts, strict=True):
+            yield Origin(cut, one.offset, w, w, 1.0)
 
 
 def list_ranking_origins(notes: Sequence[Note], state: RankState) -> Iterator[Origin]:
     """Yield the origins of the cuts of a step, from the records of its passes and the state after the step.
 
-    The first step computes no scores, since its cuts are made at w = 0.
+    The first cut of the first step is made at w = 0, where no scores are computed.
     """
     found = dict(notes)
-    start, end = found.get("ends", np.zeros((2, len(state.best_w))))
-    for cut, (step, offset) in zip(found["cuts"], state.latest, strict=False):
-        yield Origin(cut, float(offset), start, end, float(step))
+    cuts, points = found["cuts"], found.get("points", np.zeros((0, len(state.best_w))))
+    points = np.concatenate((np.zeros((len(cuts) - len(points), len(state.best_w))), points))
+    for w, cut, (_, offset) in zip(points, cuts, state.latest, strict=False):
+        yield Origin(cut, float(offset), w, w, 1.0)
 
 
 NOTES: dict[str, Callable[[Scan, Any], Iterable[Any]]] = {

@@ -30,14 +30,14 @@ from streamsvm.losses import histograms
 from streamsvm.losses.histograms import HistogramCut, measure_histogram, read_ranks
 from streamsvm.losses.pairs import Pairs, sum_queries
 from streamsvm.models.model import LinearModel
-from streamsvm.numeric.rounding import UNIT, add_pairs, add_row_magnitudes, add_to_pair, bound_rounding, multiply_two
+from streamsvm.numeric.rounding import UNIT, add_pairs, add_to_pair, bound_rounding, multiply_two
 from streamsvm.numeric.rows import F64, I64, Matrix, Rows, compute_scores, make_writable
 from streamsvm.options import require_classes
 from streamsvm.passes import All, Scan, Take
 from streamsvm.problems import ranking
 from streamsvm.problems.ranking import FewRanks, find_small_queries, has_few_ranks
 from streamsvm.solvers.ranking.solver import add_exact_scores, add_scores
-from streamsvm.solvers.ranking.streaming import measure_exactly, sum_histograms
+from streamsvm.solvers.ranking.streaming import add_rank_magnitudes, measure_exactly, sum_histograms
 from streamsvm.verify.linear import Found
 from streamsvm.verify.linear import count_bytes as count_point_bytes
 
@@ -50,7 +50,7 @@ def _evaluate_few_ranks(model: LinearModel, engine: Engine, pair_cost: float, po
     """Return the loss of a ranking, a bound on its error, and D of the first dual point, if any."""
     few, W = ranking.find_few_ranks(engine.source, str(model.info["task"])), np.atleast_2d(model.coef)
     X, most = answer(engine, Take(few.rows)).X, pair_cost * (few.totals.below + few.totals.above)
-    magnitudes = Scan(partial(np.zeros, (2, W.shape[1])), partial(_add_magnitudes, most), np.add)
+    magnitudes = Scan(partial(np.zeros, (2, W.shape[1])), partial(add_rank_magnitudes, most), np.add)
     (histogram,), found = answer(engine, All([sum_histograms(few.totals.n_ranks, X, W), magnitudes]))
     loss = measure_histogram(histogram, engine.source.n_rows, pair_cost)
     terms = 4.0 * (engine.source.n_rows + histograms.MOST_CELLS) + 2.0 * W.shape[1] + 64
@@ -58,11 +58,6 @@ def _evaluate_few_ranks(model: LinearModel, engine: Engine, pair_cost: float, po
     rounding = bound_rounding(terms, size + (1.0 + bound_rounding(terms, 1.0)) * float(np.abs(model.coef) @ found[0]))
     bound = None if points is None else _bound_few_ranks(points[0], engine, pair_cost, few, X)
     return Found((loss.upper + loss.lower) / 2, (loss.upper - loss.lower) / 2 + rounding, bound)
-
-
-def _add_magnitudes(most: F64, sums: F64, rows: Rows) -> None:
-    ranks, weight = read_ranks(rows)
-    add_row_magnitudes(sums[0], sums[1], rows.X, weight * most[ranks])
 
 
 def _bound_few_ranks(point: DualPoint, engine: Engine, pair_cost: float, few: FewRanks, X: Matrix) -> Bound:

@@ -17,12 +17,22 @@ from streamsvm.numeric.rows import Rows, add_rows
 from streamsvm.options import TrainOptions
 from streamsvm.passes import MemoryNeed, Requests
 from streamsvm.problems import ranking
+from streamsvm.solvers.cutting_plane import cuts
 from streamsvm.solvers.cutting_plane.master import scale_costs
 from streamsvm.solvers.options import RankingOptions
 from streamsvm.solvers.ranking import solver, streaming
+from streamsvm.solvers.ranking.sample_model import (
+    FEW_POINTS,
+    MOST_FEATURES,
+    MOST_LOOKS,
+    MOST_POINTS,
+    Sample,
+    draw_sample,
+)
 from streamsvm.solvers.solver import Budget, DualWatch, Solver, TakeRows, describe_parameters, make_linear_model
 
 HELD_VECTORS = 7  # how many of ROW_VECTORS are held between steps: pairs, two states, scores in transit
+ROUNDING = 1e-9  # a share of the pairs below this is rounding
 SAMPLE_ROW_BYTES = 8 * 28  # a sample row without its features: ranks, scores, and sort buffers
 
 
@@ -43,6 +53,7 @@ class RankingSolver(Solver):
         limits: dict[str, Any] = {"tol": float(options.tol), "max_cuts": own.max_cuts}
         pair_cost, accelerated = float(options.C) * (weight / n_pairs), own.acceleration == "line-search"
         self.parameters = solver.Ranking(pair_cost, own.epsilon, accelerated, **limits)
+        self.sample_rows = ranking.count_sample_rows(source)
         self.settings = {"task": options.task, **describe_parameters(self.parameters)}
         self.dual = DualWatch(self.kind, d, self.parameters.most_cuts(d))
 
@@ -56,7 +67,7 @@ class RankingSolver(Solver):
 
     def solve(self, state: solver.State) -> Requests:
         """Yield the passes of the solver, step by step."""
-        sample = solver.draw_sample(self.found, self.parameters.pair_cost)
+        sample = draw_sample(self.found, self.parameters.pair_cost, self.sample_rows, self.source.is_shuffled)
         return solver.solve(self.parameters, solver.PairSearch(self.found), self.n_pairs, sample, state)
 
     def memory(self, threads: int) -> MemoryNeed:  # noqa: ARG002
@@ -66,13 +77,15 @@ class RankingSolver(Solver):
         and its own rows' entries of the vectors that have one entry per row.
         """
         n, d, parameters = self.source.n_rows, self.source.n_features, self.parameters
+        points = 1 + (MOST_POINTS if n <= self.sample_rows else FEW_POINTS)
+        model_bytes, sample_bytes = count_model_bytes(d), count_sample_bytes(self.source, min(n, self.sample_rows))
         return MemoryNeed(
-            driver_bytes=parameters.driver_bytes(d) + 8 * ranking.ROW_VECTORS * n,
-            turn_bytes=parameters.turn_bytes(d) + 8 * (ranking.ROW_VECTORS - HELD_VECTORS) * n,
-            totals_bytes=8 * (solver.RETREATS + 1) * d + 16 * n // len(plan_groups(self.source)),
-            shared_bytes=8 * d,
-            gathered_bytes=16 * n,
-            by_row_bytes=8 * (solver.RETREATS + 1) * n,
+            driver_bytes=parameters.driver_bytes(d) + 8 * ranking.ROW_VECTORS * n + sample_bytes + model_bytes,
+            turn_bytes=parameters.turn_bytes(d) + 8 * (ranking.ROW_VECTORS - HELD_VECTORS) * n + model_bytes,
+            totals_bytes=8 * points * (d + n // len(plan_groups(self.source))),
+            shared_bytes=8 * points * d,
+            gathered_bytes=8 * points * n,
+            by_row_bytes=8 * points * n,
         )
 
     def make_model(self, state: solver.State, take: TakeRows) -> RankModel:  # noqa: ARG002
@@ -88,23 +101,27 @@ class QueryRankingSolver(RankingSolver):
     def solve(self, state: solver.State) -> Requests:
         """Yield the passes of the solver, step by step."""
         search = streaming.QuerySearch((int(self.source.chunk_starts[0]), int(self.source.chunk_starts[-1])))
-        return self._stream(search, state)
+        is_whole = self.n_pairs <= (1.0 + ROUNDING) * self.found.sample.total
+        return self._stream(search, state, is_whole, MOST_POINTS)
 
-    def _stream(self, search: streaming.QuerySearch | streaming.HistogramSearch, state: solver.State) -> Requests:
+    def _stream(self, search: solver.Search, state: solver.State, is_whole: bool, most_points: int) -> Requests:
         """Yield the passes of the solver.
 
         The cost of a sampled pair is raised until the total cost of the sample equals the total cost of all pairs.
         """
-        sample, parameters = self.found.sample, self.parameters
-        weighed = solver.Sample(sample, self.found.rows, parameters.pair_cost * self.n_pairs / sample.total)
-        return streaming.solve(parameters, search, self.n_pairs, weighed, state)
+        found, parameters = self.found, self.parameters
+        cost = parameters.pair_cost * self.n_pairs / found.sample.total
+        sample = Sample(found.sample, found.rows, cost, is_whole, most_points)
+        return solver.solve(parameters, search, self.n_pairs, sample, state)
 
     def memory(self, threads: int) -> MemoryNeed:  # noqa: ARG002
         """Return the memory. The totals of a task are cuts and the data of its queries; the driver holds the sample."""
-        source, d, points = self.source, self.source.n_features, 2 * len(solver.LONGER)
+        source, d, points = self.source, self.source.n_features, MOST_POINTS + 2 * len(solver.LONGER)
         totals_bytes = 8 * (2 * points + 2) * d + ranking.count_task_bytes(source, self.found)
         sample_bytes = 2 * ranking.query_bytes(source, len(self.found.rows))
-        return self.parameters.need_memory(d, totals_bytes, 8 * points * d, sample_bytes)
+        model_bytes = count_model_bytes(d)
+        need = self.parameters.need_memory(d, totals_bytes, 8 * points * d, sample_bytes + model_bytes)
+        return replace(need, turn_bytes=need.turn_bytes + model_bytes)
 
 
 class FewRanksSolver(QueryRankingSolver):
@@ -114,7 +131,7 @@ class FewRanksSolver(QueryRankingSolver):
 
     def solve(self, state: solver.State) -> Requests:
         """Yield the passes of the solver, step by step."""
-        return self._stream(streaming.HistogramSearch(self.found.totals, self.source.n_rows), state)
+        return self._stream(streaming.HistogramSearch(self.found.totals, self.source.n_rows), state, False, FEW_POINTS)
 
     def memory(self, threads: int) -> MemoryNeed:  # noqa: ARG002
         """Return the memory.
@@ -122,12 +139,25 @@ class FewRanksSolver(QueryRankingSolver):
         The totals of a task are histograms of the scores at some points, or two cuts; for cuts, the task receives their
         tables. The driver holds the rows of the sample, and evaluates the histograms.
         """
-        d, points = self.source.n_features, 2 + len(streaming.NEARER)
-        sample_bytes = 2 * (self.source.nbytes // self.source.n_rows + SAMPLE_ROW_BYTES) * len(self.found.rows)
+        d, points = self.source.n_features, 1 + FEW_POINTS
+        sample_bytes, model_bytes = count_sample_bytes(self.source, len(self.found.rows)), count_model_bytes(d)
         totals = points * max(histograms.histogram_bytes(self.found.totals.n_ranks), 8 * 4 * d)
         shared, measured = 8 * points * d + 2 * 8 * histograms.MOST_CELLS, histograms.MEASURE_BYTES
-        need = self.parameters.need_memory(d, totals, shared, sample_bytes + measured)
-        return replace(need, turn_bytes=need.turn_bytes + measured)
+        need = self.parameters.need_memory(d, totals, shared, sample_bytes + measured + model_bytes)
+        return replace(need, turn_bytes=need.turn_bytes + measured + model_bytes)
+
+
+def count_sample_bytes(source: RowSource, n_rows: int) -> int:
+    """Return the bytes of a sample."""
+    return 2 * (source.nbytes // source.n_rows + SAMPLE_ROW_BYTES) * n_rows
+
+
+def count_model_bytes(n_features: int) -> int:
+    """Return the bytes of the cuts of a model, and of its master problem, in addition to those of the solver."""
+    if n_features > MOST_FEATURES:
+        return 0
+    most = cuts.most_cuts(n_features)
+    return cuts.cut_bytes(n_features, most + MOST_LOOKS) - cuts.cut_bytes(n_features, most)
 
 
 def set_up(source: RowSource, options: TrainOptions, own: RankingOptions, _: Budget) -> RankingSolver:

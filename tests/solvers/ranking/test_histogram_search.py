@@ -13,12 +13,14 @@ from streamsvm.data.sources.in_memory import ArrayDataset
 from streamsvm.engines.engine import Engine
 from streamsvm.engines.local import ThreadedEngine
 from streamsvm.losses import histograms
-from streamsvm.losses.pairs import Pairs
+from streamsvm.losses.pairs import SAMPLE_ROWS, Pairs
 from streamsvm.passes import Step
+from streamsvm.problems import ranking as problem_ranking
 from streamsvm.problems.ranking import find_few_ranks
-from streamsvm.solvers.ranking import streaming
-from streamsvm.solvers.ranking.solver import Ranking, Sample, State
-from streamsvm.solvers.ranking.streaming import HistogramSearch, solve
+from streamsvm.solvers.ranking import sample_model
+from streamsvm.solvers.ranking.sample_model import Sample
+from streamsvm.solvers.ranking.solver import Ranking, State, solve
+from streamsvm.solvers.ranking.streaming import HistogramSearch
 from tests.linear_problems import run_steps
 from tests.solvers.ranking import test_solver as held
 from tests.solvers.ranking.test_solver import Problem, assert_same, make_problem, measure, minimise
@@ -32,11 +34,18 @@ def make_source(problem: Problem, chunk_rows: int) -> ArrayDataset:
 
 
 def run(
-    source: ArrayDataset, settings: Ranking, state: State | None = None, engine: Engine | None = None
+    source: ArrayDataset,
+    settings: Ranking,
+    state: State | None = None,
+    engine: Engine | None = None,
+    sample: int | None = None,
 ) -> list[Step]:
     """All steps of a run."""
-    few = find_few_ranks(source, "rank")
-    chosen = Sample(few.sample, few.rows, settings.pair_cost * few.totals.of_pairs / few.sample.total)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(problem_ranking, "SAMPLE_ROWS", sample or SAMPLE_ROWS)
+        few = find_few_ranks(source, "rank")
+    cost = settings.pair_cost * few.totals.of_pairs / few.sample.total
+    chosen = Sample(few.sample, few.rows, cost, len(few.rows) == source.n_rows)
     search = HistogramSearch(few.totals, source.n_rows)
     solver = solve(settings, search, few.totals.of_pairs, chosen, state or State.at_zero(source.n_features))
     return run_steps(source, solver, 400, engine)
@@ -69,7 +78,8 @@ def test_it_finds_what_the_solver_with_all_scores_finds_in_as_many_passes(accele
     problem = make_problem(1, [130], 5, weighted=True)
     settings = Ranking(0.1, tol=1e-4, accelerated=accelerated)
     steps, others = run(make_source(problem, 13), settings), held.run(problem, settings)
-    assert [step.progress.passes for step in steps] == [1 + 2 * k for k in range(len(steps))]
+    first = 2 if accelerated else 1
+    assert [step.progress.passes for step in steps] == [first + 2 * k for k in range(len(steps))]
     assert len(steps) <= len(others) + 2
     assert steps[-1].progress.objective == pytest.approx(others[-1].progress.objective, rel=2e-4)
     if not accelerated:
@@ -99,7 +109,8 @@ def test_wide_buckets_give_a_wider_gap_and_no_false_one(monkeypatch: pytest.Monk
 
 def test_a_higher_point_is_never_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a step that is far too long, nearer points are looked at in the same pass, and P never rises."""
-    monkeypatch.setattr(streaming.solver, "find_step", lambda *_: 1.0)
+    monkeypatch.setattr(sample_model, "find_step", lambda *_: 1.0)
+    monkeypatch.setattr(sample_model, "ROWS_A_FEATURE", np.inf)
     steps = run(make_source(make_problem(5, [60], 3), 11), Ranking(0.5, tol=1e-4))
     objectives = [step.progress.objective for step in steps]
     assert objectives == sorted(objectives, reverse=True)
@@ -120,11 +131,11 @@ def test_pairs_that_begin_to_lose_at_one_place_do_not_stall() -> None:
 
 @pytest.mark.usefixtures("many_groups")
 def test_the_same_bits_from_any_step_and_on_threads() -> None:
-    problem, settings = make_problem(5, [150], 4, weighted=True), Ranking(0.05, tol=1e-4)
+    problem, settings = make_problem(5, [150], 4, weighted=True), Ranking(0.05, tol=1e-6)
     source = make_source(problem, 7)
     steps = run(source, settings)
-    assert len(steps) > 4
-    assert_same(run(source, settings, steps[2].state)[-1].state, steps[-1].state)
+    assert len(steps) > 1
+    assert_same(run(source, settings, steps[-2].state)[-1].state, steps[-1].state)
     for threads in (1, 2, 4):
         assert_same(run(source, settings, engine=ThreadedEngine(source, threads))[-1].state, steps[-1].state)
 

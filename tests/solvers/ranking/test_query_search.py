@@ -15,9 +15,10 @@ from streamsvm.engines.engine import Engine
 from streamsvm.engines.local import ThreadedEngine
 from streamsvm.passes import Step
 from streamsvm.problems.ranking import find_query_pairs
-from streamsvm.solvers.ranking import streaming
-from streamsvm.solvers.ranking.solver import Ranking, Sample, State
-from streamsvm.solvers.ranking.streaming import QuerySearch, solve
+from streamsvm.solvers.ranking import sample_model
+from streamsvm.solvers.ranking.sample_model import Sample
+from streamsvm.solvers.ranking.solver import Ranking, State, solve
+from streamsvm.solvers.ranking.streaming import QuerySearch
 from tests.linear_problems import run_steps
 from tests.solvers.ranking import test_solver as held
 from tests.solvers.ranking.test_solver import Problem, assert_same, make_problem, measure, minimise
@@ -42,7 +43,12 @@ def run(
 ) -> list[Step]:
     """All steps of a run."""
     found = find_query_pairs(source, sample)
-    chosen = Sample(found.sample, found.rows, settings.pair_cost * found.total / found.sample.total)
+    chosen = Sample(
+        found.sample,
+        found.rows,
+        settings.pair_cost * found.total / found.sample.total,
+        len(found.rows) == source.n_rows,
+    )
     solver = solve(
         settings, QuerySearch((0, source.n_rows)), found.total, chosen, state or State.at_zero(source.n_features)
     )
@@ -87,7 +93,8 @@ def test_it_finds_what_the_drivers_own_solver_finds_with_half_the_passes(acceler
         [step.progress.objective for step in others], rel=1e-9
     )
     assert [step.progress.passes for step in steps] == list(range(1, len(steps) + 1))
-    assert [step.progress.passes for step in others] == list(range(1, 2 * len(steps), 2))
+    first = 2 if accelerated else 1
+    assert [step.progress.passes for step in others] == [first + 2 * k for k in range(len(steps))]
 
 
 def test_the_papers_stop() -> None:
@@ -108,23 +115,23 @@ def test_a_sample_that_misleads_costs_passes_and_nothing_else() -> None:
 
 
 def test_a_higher_point_is_never_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A step that is far too long is shortened by a second pass, and P never rises."""
-    monkeypatch.setattr(streaming.solver, "find_step", lambda *_: 1.0)
+    """Of a step that is far too long, nearer points are looked at in the same pass, and P never rises."""
+    monkeypatch.setattr(sample_model, "find_step", lambda *_: 1.0)
+    monkeypatch.setattr(sample_model, "ROWS_A_FEATURE", np.inf)
     problem = make_problem(5, [30, 30], 3)
     steps = run(make_source(problem, 11), Ranking(0.5, tol=1e-4))
     objectives = [step.progress.objective for step in steps]
     assert objectives == sorted(objectives, reverse=True)
     assert steps[-1].status == "converged"
-    assert steps[-1].progress.passes > len(steps)
 
 
 @pytest.mark.usefixtures("many_groups")
 def test_the_same_bits_from_any_step_and_on_threads() -> None:
-    problem, settings = weigh_queries(make_problem(5, [60, 50, 40], 4), 1), Ranking(0.05, tol=1e-4)
+    problem, settings = weigh_queries(make_problem(5, [60, 50, 40], 4), 1), Ranking(0.05, tol=1e-6)
     source = make_source(problem, 7)
     steps = run(source, settings)
-    assert len(steps) > 4
-    again = run(source, settings, steps[2].state)
+    assert len(steps) > 1
+    again = run(source, settings, steps[-2].state)
     assert_same(again[-1].state, steps[-1].state)
     for threads in (1, 2, 4):
         assert_same(run(source, settings, engine=ThreadedEngine(source, threads))[-1].state, steps[-1].state)
