@@ -32,7 +32,7 @@ from streamsvm.options import TrainOptions
 from streamsvm.runs.train import train
 
 CHUNKS = 64
-ITERATIONS = {"lbfgs": (5, 10, 20, 40, 80, 160, 320, 640, 1280), "newton-cholesky": (2, 3, 4, 5, 6, 8, 10, 14, 20)}
+ITERATIONS = {"lbfgs": (10, 20, 40, 80, 160, 320, 640), "newton-cholesky": (2, 3, 4, 5, 6, 8, 10, 14, 20)}
 NEAR = 1e-5  # scikit-learn computes in float32
 MOST_CURVED = 2000  # with more weights, the matrices of newton-cholesky take too long
 
