@@ -112,6 +112,7 @@ def run_scikit_learn(solver: str, X: Any, y: Any, C: float, limit: float) -> str
 
 def show_memory(name: str, X: Any, y: Any, costs: tuple[float, ...], options: TrainOptions) -> None:
     """Print a line of the second table for each C."""
+    train(make_source(X[:1000], y[:1000]), options)  # loads the compiled functions
     wide = np.column_stack((X, np.ones(len(X), np.float32)))
     for C in costs:
         result, cpu = measure(lambda C=C: train(make_source(X, y), replace(options, C=C, resident_rows=None)))

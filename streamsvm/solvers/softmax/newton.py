@@ -31,7 +31,7 @@ from scipy.linalg import cho_factor, cho_solve
 from streamsvm.losses.classes import read_costs
 from streamsvm.losses.softmax import find_slopes, measure
 from streamsvm.numeric.rows import F64, Rows, Values, to_factor
-from streamsvm.system import interrupts
+from streamsvm.system import deadline, interrupts
 from streamsvm.system.threads import map_on_threads
 
 PART_ROWS = 8192  # rows of a part; the parts do not depend on the number of threads
@@ -236,7 +236,7 @@ class Model:
 def minimise(sample: Sample, model: Model, start: F64, wanted: float, share: float = 0.0) -> F64:
     """Return the minimiser (K, d+1) of F, to 1/2 |grad F|^2 <= wanted + share * F.
 
-    The search ends early where F is not convex, or where rounding leaves no step that descends.
+    The search ends early where F is not convex, where rounding leaves no step that descends, or at the deadline.
     """
     W, scores = start, sample.score(start)
     for _ in range(MOST_STEPS):
@@ -244,7 +244,7 @@ def minimise(sample: Sample, model: Model, start: F64, wanted: float, share: flo
         point = sample.look(scores)
         own, gradient = model.measure(W)
         gradient = gradient + point.gradient
-        if not np.vdot(gradient, gradient) / 2 > wanted + share * (own + point.loss):
+        if deadline.is_over() or not np.vdot(gradient, gradient) / 2 > wanted + share * (own + point.loss):
             break
         precondition = _find_preconditioner(sample, model, point.shares)
         step = _find_step(sample, model, point.shares, gradient, precondition)
