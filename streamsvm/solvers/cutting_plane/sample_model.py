@@ -51,7 +51,7 @@ class ModelState(CutState):
     slope: F64 = grows("d")
     loss: float = 0.0
     step: float = 1.0
-    resident: I64 = grows("n", dtype=np.int64)
+    resident: I64 = grows("r", dtype=np.int64)
     n_rows: int = 0
 
 
