@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from streamsvm.numeric.rows import F64, I32
+from streamsvm.numeric.rows import I32, Values
 
 
 class Measured(NamedTuple):
@@ -25,10 +25,10 @@ class Measured(NamedTuple):
 
     loss: float
     entropy: float
-    shares: F64
+    shares: Values
 
 
-def measure(scores: F64, y: I32, costs: F64) -> Measured:
+def measure(scores: Values, y: I32, costs: Values) -> Measured:
     """Return the loss of rows with these scores (n, K), own classes y (n,) and costs C_i (n,)."""
     below = scores - np.max(scores, axis=1, keepdims=True)
     shares = np.exp(below)
@@ -39,7 +39,7 @@ def measure(scores: F64, y: I32, costs: F64) -> Measured:
     return Measured(float(costs @ losses), float(costs @ (logs - np.einsum("ik,ik->i", shares, below))), shares)
 
 
-def find_slopes(shares: F64, y: I32, costs: F64) -> F64:
+def find_slopes(shares: Values, y: I32, costs: Values) -> Values:
     """Return the slopes C_i (p_ik - [k = y]), (n, K), of rows with these probabilities."""
     slopes = shares.copy()
     slopes[np.arange(len(y)), y] -= 1.0

@@ -3,9 +3,8 @@
     F(W) = 1/2 |W|^2 + L_S(W) + slope.W + 1/2 (W - centre)'E(W - centre)
 
 A Newton step solves H u = -grad F by conjugate gradients; the products of H with directions are matrix products over
-the rows. Since they only choose points, they are float32, except for few rows, so that a row of weight 2 and two rows
-give the same weights; losses and gradients are float64. A small H is summed, and its Cholesky factor is the
-preconditioner. For a large one, the preconditioner is I + A x B with
+the rows. They only choose points, so they are float32 if there are many rows. A small H is summed, and
+its Cholesky factor is the preconditioner. For a large one, the preconditioner is I + A x B with
 
     A = sum_i C_i (diag p_i - p_i p_i'),      B = the mean of x_i x_i', weighted by C_i (1 - |p_i|^2)
 
@@ -31,16 +30,16 @@ from scipy.linalg import cho_factor, cho_solve
 
 from streamsvm.losses.classes import read_costs
 from streamsvm.losses.softmax import find_slopes, measure
-from streamsvm.numeric.rows import F32, F64, Rows, to_factor
-from streamsvm.system import interrupts
+from streamsvm.numeric.rows import F64, Rows, Values, to_factor
+from streamsvm.system import deadline, interrupts
 from streamsvm.system.threads import map_on_threads
 
-EXACT_ROWS = 1024  # the products over up to this many rows are float64
 PART_ROWS = 8192  # rows of a part; the parts do not depend on the number of threads
 MOST_STEPS, MOST_PRODUCTS = 60, 60
 LEAST_FALL = 1e-4  # a step is taken if F falls by this share of what its slope promises
 SHORTEST = 1e-8  # rounding is the limit if no longer step descends
 RESIDUAL = 0.03  # conjugate gradients end at this share of the first residual
+AXIS_ROWS = 4  # the matrix of the features is that of so many rows for each feature
 CURVED_ROWS = 512  # rows whose Hessians are summed at once
 MOST_CURVED = 1024  # a Hessian is summed if W has at most this many entries
 TRUSTED_ROWS = 1.0  # with so many rows a feature, half of a model is the sample's own Hessian
@@ -54,95 +53,109 @@ class Point(NamedTuple):
 
     loss: float
     gradient: F64
-    shares: list[F32]
+    shares: list[Values]
 
 
 class Sample:
-    """Rows in memory, in parts. bias_feature: the value of the constant feature."""
+    """Rows in memory, in parts. bias_feature: the value of the constant feature. dtype: the type of all products."""
 
-    def __init__(self, rows: Rows, class_costs: F64, bias_feature: float, threads: int = 1) -> None:
-        self.bias_feature, self.threads, self.n_rows = bias_feature, threads, rows.n_rows
+    def __init__(self, rows: Rows, class_costs: F64, bias_feature: float, threads: int, dtype: Any) -> None:
+        self.bias_feature, self.threads, self.dtype, self.n_rows = bias_feature, threads, dtype, rows.n_rows
         parts = [rows.slice(slice(at, at + PART_ROWS)) for at in range(0, rows.n_rows, PART_ROWS)]
-        self.dtype = np.float64 if rows.n_rows <= EXACT_ROWS else np.float32
-        self.parts = [(to_factor(one.X, self.dtype), one.codes, read_costs(class_costs, one)) for one in parts]
+        costs = [read_costs(class_costs, one).astype(dtype) for one in parts]
+        self.parts = [(to_factor(one.X, dtype), one.codes, own) for one, own in zip(parts, costs, strict=True)]
 
     def scale(self, share: float) -> Sample:
         """Return the sample with a share of the costs."""
         scaled = copy(self)
-        scaled.parts = [(X, y, share * costs) for X, y, costs in self.parts]
+        scaled.parts = [(X, y, (share * costs).astype(self.dtype)) for X, y, costs in self.parts]
         return scaled
+
+    def thin(self, most: int) -> tuple[Sample, int]:
+        """Return the sample of every k-th row with k times its costs, and k, so that about `most` rows are left."""
+        thinned, k = copy(self), max(1, self.n_rows // most)
+        thinned.parts = [(X[::k], y[::k], self.dtype(k) * costs[::k]) for X, y, costs in self.parts]
+        return thinned, k
 
     def _map(self, work: Callable[..., Any], *others: Any) -> list[Any]:
         return map_on_threads(lambda each: work(*each), list(zip(self.parts, *others, strict=True)), self.threads)
 
-    def score(self, W: F64) -> list[F64]:
+    def score(self, W: F64) -> list[Values]:
         """Return the scores of the parts, (n, K) each."""
-        return self._map(lambda part: self._score(part[0].astype(np.float64), W))
+        weights, biases = W[:, :-1].T.astype(self.dtype), (self.bias_feature * W[:, -1]).astype(self.dtype)
+        return self._map(lambda part: part[0] @ weights + biases)
 
-    def _score(self, X: Any, W: Any) -> Any:
-        return X @ W[:, :-1].T + self.bias_feature * W[:, -1]
-
-    def sum_losses(self, scores: list[F64], moves: list[F64], step: float) -> float:
+    def sum_losses(self, scores: list[Values], moves: list[Values], step: float) -> float:
         """Return the loss at the scores plus `step` times their moves."""
 
-        def work(part: Any, own: F64, move: F64) -> float:
-            return measure(own + step * move, part[1], part[2]).loss
+        def work(part: Any, own: Values, move: Values) -> float:
+            return measure(own + self.dtype(step) * move, part[1], part[2]).loss
 
         return float(sum(self._map(work, scores, moves)))
 
-    def look(self, scores: list[F64]) -> Point:
+    def look(self, scores: list[Values]) -> Point:
         """Return the loss, the gradient and the probabilities at these scores."""
 
-        def work(part: Any, own: F64) -> tuple[float, F64, F32]:
+        def work(part: Any, own: Values) -> tuple[float, F64, Values]:
             found = measure(own, *part[1:])
-            slopes = find_slopes(found.shares, *part[1:])
-            return found.loss, self._combine(part[0].astype(np.float64), slopes), found.shares.astype(self.dtype)
+            return found.loss, self._combine(part[0], find_slopes(found.shares, *part[1:])), found.shares
 
         losses, gradients, shares = zip(*self._map(work, scores), strict=True)
         return Point(sum(losses), reduce(add, gradients), list(shares))
 
-    def _combine(self, X: Any, slopes: Any) -> F64:
+    def _combine(self, X: Any, slopes: Values) -> F64:
         """Return the sums of the rows times their slopes for each class, (K, d+1)."""
         return np.column_stack(((X.T @ slopes).T, self.bias_feature * np.sum(slopes, axis=0))).astype(np.float64)
 
-    def multiply(self, shares: list[F32], U: F64) -> F64:
+    def multiply(self, shares: list[Values], U: F64) -> F64:
         """Return the product of the Hessian of the loss with a direction U (K, d+1)."""
-        single = U.astype(self.dtype)
 
-        def work(part: Any, p: F32) -> F64:
-            along = self._score(part[0], single)
-            along -= np.einsum("ik,ik->i", p, along)[:, None]
-            along *= p
-            along *= part[2][:, None].astype(self.dtype)
-            return self._combine(part[0], along)
+        def work(part: Any, along: Values, p: Values) -> F64:
+            bent = p * (along - np.einsum("ik,ik->i", p, along)[:, None])
+            return self._combine(part[0], bent * part[2][:, None])
 
-        return reduce(add, self._map(work, shares))
+        return reduce(add, self._map(work, self.score(U), shares))
 
-    def sum_hessian(self, shares: list[F32]) -> F64:
+    def sum_hessian(self, shares: list[Values]) -> F64:
         """Return the Hessian of the loss, (width, width)."""
         width = shares[0].shape[1] * (self.parts[0][0].shape[1] + 1)
 
-        def work(part: Any, p: F32) -> F64:
+        def work(part: Any, p: Values) -> F64:
             total = np.zeros((width, width))
-            add_hessian(total, part[0], p, part[2], self.bias_feature, self.dtype)
+            add_hessian(total, part[0], p, part[2], self.bias_feature)
             return total
 
         return reduce(add, self._map(work, shares))
 
-    def find_product(self, shares: list[F32]) -> Product:
+    def find_product(self, shares: list[Values]) -> Product:
         """Return the product A x B that is near the Hessian of the loss if classes and features hardly depend."""
         n_classes = shares[0].shape[1]
         A, sizes, squares = np.zeros((n_classes, n_classes)), np.zeros(n_classes), np.zeros(n_classes)
         for (_, _, costs), p in zip(self.parts, shares, strict=True):
-            weighted = costs[:, None].astype(p.dtype) * p
+            weighted = costs[:, None] * p
             A += np.diag(np.sum(weighted, axis=0)) - weighted.T @ p
             bends = weighted * (1.0 - p)
             sizes, squares = sizes + np.sum(bends, axis=0), squares + np.sum(bends**2, axis=0)
-        (X, _, costs), p = self.parts[0], shares[0]
-        weights = costs * (1.0 - np.sum(p.astype(np.float64) ** 2, axis=1))
-        weights /= max(float(np.sum(weights)), np.finfo(float).tiny)
         count = float(np.median(sizes**2 / np.maximum(squares, np.finfo(float).tiny)))
-        return Product.of(A, X, weights, self.bias_feature, count)
+        few, spread = self.thin(AXIS_ROWS * (self.parts[0][0].shape[1] + 1))
+        shares = [p[::spread] for p in shares]
+        weights = [costs * (1.0 - np.sum(p**2, axis=1)) for (_, _, costs), p in zip(few.parts, shares, strict=True)]
+        sums = [self._sum_squares(X, each) for (X, _, _), each in zip(few.parts, weights, strict=True)]
+        total = float(sum(np.sum(each) for each in weights)) + np.finfo(float).tiny
+        features = reduce(add, sums)
+        of_classes, classes = np.linalg.eigh(A)
+        squares, axes = (features, None) if np.ndim(features) == 1 else np.linalg.eigh(features)
+        return Product(np.maximum(of_classes, 0.0), classes, np.maximum(squares, 0.0) / total, axes, count)
+
+    def _sum_squares(self, X: Any, weights: Values) -> F64:
+        """Return the sum of weight_i x_i x_i', or its diagonal if there are many features."""
+        if X.shape[1] > MOST_AXES:
+            own = self.bias_feature**2 * float(np.sum(weights))
+            diagonal: F64 = np.append(weights @ (X * X), own).astype(np.float64)
+            return diagonal
+        x = np.column_stack((to_array(X), np.full(len(weights), self.bias_feature, X.dtype)))
+        matrix: F64 = ((weights[:, None] * x).T @ x).astype(np.float64)
+        return matrix
 
 
 @dataclass(frozen=True)
@@ -157,17 +170,6 @@ class Product:
     of_features: F64
     axes: F64 | None
     count: float
-
-    @classmethod
-    def of(cls, A: F64, X: Any, weights: F64, bias_feature: float, count: float) -> Product:
-        """Return the product with B = sum_i weight_i x_i x_i', or with its diagonal if there are many features."""
-        of_classes, classes = np.linalg.eigh(A)
-        if X.shape[1] > MOST_AXES:
-            squares, axes = np.append(weights @ (X * X), bias_feature**2), None
-        else:
-            x = np.column_stack((to_array(X), np.full(len(weights), bias_feature))).astype(np.float64)
-            squares, axes = np.linalg.eigh((weights[:, None] * x).T @ x)
-        return cls(np.maximum(of_classes, 0.0), classes, np.maximum(squares, 0.0), axes, count)
 
     def find_share(self, width: int) -> float:
         """Return the share of the sample's own Hessian in a model with `width` features, and the product as the rest.
@@ -189,14 +191,12 @@ def to_array(X: Any) -> Any:
     return X if isinstance(X, np.ndarray) else X.toarray()
 
 
-def add_hessian(
-    total: F64, X: Any, shares: Any, costs: F64, bias_feature: float, dtype: type[np.floating[Any]] = np.float32
-) -> None:
-    """Add the rows' Hessians sum_i C_i (diag p_i - p_i p_i') x x_i x_i' to the total, computed in this dtype."""
+def add_hessian(total: F64, X: Any, shares: Any, costs: F64, bias_feature: float) -> None:
+    """Add the rows' Hessians sum_i C_i (diag p_i - p_i p_i') x x_i x_i' to the total, in float32."""
     for at in range(0, len(shares), CURVED_ROWS):
         part = slice(at, at + CURVED_ROWS)
-        x = np.column_stack((to_array(X[part]), np.full(len(shares[part]), bias_feature))).astype(dtype)
-        p, roots = shares[part].astype(dtype), np.sqrt(costs[part]).astype(dtype)[:, None]
+        x = np.column_stack((to_array(X[part]), np.full(len(shares[part]), bias_feature))).astype(np.float32)
+        p, roots = shares[part].astype(np.float32), np.sqrt(costs[part]).astype(np.float32)[:, None]
         x = roots * x
         both = (p[:, :, None] * x[:, None, :]).reshape(len(x), -1)
         total -= both.T @ both
@@ -210,12 +210,14 @@ def add_hessian(
 class Model:
     """The terms of F besides the loss of the sample.
 
-    E: the matrix of the quadratic term (None: 0). rest, product: a product A x B, and its factor in this term.
+    E: the matrix of the quadratic term (None: 0). H: E plus the Hessian of the loss at the centre (None: unknown).
+    rest, product: a product A x B, and its factor in the quadratic term.
     """
 
     slope: F64
     centre: F64
     E: F64 | None = None
+    H: F64 | None = None
     rest: float = 0.0
     product: Product | None = None
 
@@ -234,7 +236,7 @@ class Model:
 def minimise(sample: Sample, model: Model, start: F64, wanted: float, share: float = 0.0) -> F64:
     """Return the minimiser (K, d+1) of F, to 1/2 |grad F|^2 <= wanted + share * F.
 
-    The search ends early where F is not convex, or where rounding leaves no step that descends.
+    The search ends early where F is not convex, where rounding leaves no step that descends, or at the deadline.
     """
     W, scores = start, sample.score(start)
     for _ in range(MOST_STEPS):
@@ -242,7 +244,7 @@ def minimise(sample: Sample, model: Model, start: F64, wanted: float, share: flo
         point = sample.look(scores)
         own, gradient = model.measure(W)
         gradient = gradient + point.gradient
-        if not np.vdot(gradient, gradient) / 2 > wanted + share * (own + point.loss):
+        if deadline.is_over() or not np.vdot(gradient, gradient) / 2 > wanted + share * (own + point.loss):
             break
         precondition = _find_preconditioner(sample, model, point.shares)
         step = _find_step(sample, model, point.shares, gradient, precondition)
@@ -258,7 +260,7 @@ def minimise(sample: Sample, model: Model, start: F64, wanted: float, share: flo
     return W
 
 
-def _find_step(sample: Sample, model: Model, shares: list[F32], gradient: F64, precondition: Solve) -> F64:
+def _find_step(sample: Sample, model: Model, shares: list[Values], gradient: F64, precondition: Solve) -> F64:
     """Return an approximate Newton step, by conjugate gradients; they end where the curvature is not positive."""
     step, residual = np.zeros_like(gradient), -gradient
     direction = solved = precondition(residual)
@@ -278,10 +280,11 @@ def _find_step(sample: Sample, model: Model, shares: list[F32], gradient: F64, p
     return step
 
 
-def _find_preconditioner(sample: Sample, model: Model, shares: list[F32]) -> Solve:
+def _find_preconditioner(sample: Sample, model: Model, shares: list[Values]) -> Solve:
     """Return a function that nearly solves H u = v."""
     if model.centre.size <= MOST_CURVED:
-        H = sample.sum_hessian(shares) + (0.0 if model.E is None else model.E)
+        few, k = sample.thin(AXIS_ROWS * model.centre.size)
+        H = few.sum_hessian([p[::k] for p in shares]) if model.H is None else model.H.copy()
         H.flat[:: len(H) + 1] += 1.0
         try:
             factor = cho_factor(H)

@@ -50,7 +50,8 @@ class SoftmaxSolver(ClassModel, Solver):
 
     def _find_row_bytes(self) -> int:
         scores = SCORES * len(self.parameters.class_costs)
-        return self.source.nbytes // self.source.n_rows + 8 * (ROW_VECTORS + scores)
+        copies = 1 + self.parameters.is_wide  # the copies of `COPIES` are float32
+        return copies * self.source.nbytes // self.source.n_rows + 8 * (ROW_VECTORS + scores)
 
     def start(self) -> Any:
         """Return the state at W = 0, without cuts."""

@@ -31,12 +31,14 @@ from streamsvm.solvers.cutting_plane import cuts
 from streamsvm.solvers.cutting_plane.cuts import RowSums
 from streamsvm.solvers.cutting_plane.line_search import CutTotals
 from streamsvm.solvers.cutting_plane.sample_model import ModelState, SampleModel
-from streamsvm.solvers.softmax.newton import MOST_CURVED, Model, Sample, add_hessian, minimise
+from streamsvm.solvers.softmax.newton import MOST_CURVED, PART_ROWS, Model, Sample, add_hessian, minimise
 
 MOST_SCORES = 1 << 20  # the scores of this many rows times classes are held at a time
 MODEL_SHARE = 0.1  # the gradient of the model is minimised to this share of the requested gap
 GAP_SHARE = 0.001  # or to this share of the current gap
 FIRST_SHARE = 0.03  # the gradient of the sample's own problem is minimised to this share of P
+NARROW_TOL, SMALL_BYTES = 1e-5, 16 << 20  # a sample is float32 if `tol` is larger and it has more bytes
+FEW = 8  # the minimiser of one row in FEW is the start for a sample of more than FEW parts
 SECANTS = 8  # the largest number of moves kept for L-BFGS
 CURVED_AT = 2  # the Hessian is summed at this point: the third of the first step, or the last of a later step
 
@@ -119,24 +121,36 @@ class Softmax(SampleModel):
         """Return flat vectors (.., width) as matrices (.., K, d+1)."""
         return vectors.reshape(*vectors.shape[:-1], len(self.class_costs), -1)
 
-    def hold(self, rows: Rows) -> Sample:
-        """See SampleModel."""
-        return Sample(rows, np.array(self.class_costs), self.bias_feature, self.threads)
+    @property
+    def is_wide(self) -> bool:
+        """Whether a sample of any size is float64."""
+        return self.tol < NARROW_TOL
 
-    def minimise(self, sample: Sample, state: State) -> F64:
+    def hold(self, rows: Rows) -> tuple[Sample, Sample | None]:
+        """Return the sample and, if it is large, every row in FEW as a sample of the sample; see SampleModel."""
+        is_wide = self.is_wide or rows.nbytes <= SMALL_BYTES
+        about = np.array(self.class_costs), self.bias_feature, self.threads, np.float64 if is_wide else np.float32
+        few = rows.pick(np.arange(0, rows.n_rows, FEW)).weigh(FEW) if rows.n_rows > FEW * PART_ROWS else None
+        return Sample(rows, *about), None if few is None else Sample(few, *about)
+
+    def minimise(self, held: tuple[Sample, Sample | None], state: State) -> F64:
         """See SampleModel."""
+        sample, few = held
         start, is_all = self.shape(state.best_w), sample.n_rows == state.n_rows
         if not len(state.slope) or is_all:
             share = MODEL_SHARE * self.tol if is_all else FIRST_SHARE
-            found = minimise(sample, Model(np.zeros_like(start), start), start, 0.0, share)
+            free = Model(np.zeros_like(start), start)
+            if few is not None and not state.passes:
+                start = minimise(few, free, start, 0.0, FIRST_SHARE)
+            found = minimise(sample, free, start, 0.0, share)
         else:
             found = self._step_from(sample, state, start)
         if len(found) == 2:
             found = np.stack((-1.0, 1.0))[:, None] * (found[1] - found[0]) / 2.0
-        else:
-            mean: F64 = np.mean(found, axis=0)  # the loss does not depend on it, and it is 0 at the optimum
-            found = found - mean
-        return found.ravel()
+        else:  # the loss does not depend on the mean over the classes, which is 0 at the optimum
+            found = found - np.mean(found, axis=0)
+        flat: F64 = found.ravel()
+        return flat
 
     def _step_from(self, sample: Sample, state: State, start: F64) -> F64:
         """Return the minimiser of the model at the best point.
@@ -152,7 +166,8 @@ class Softmax(SampleModel):
 
         def step(gradient: F64) -> F64:
             slope = self.shape(gradient) - start - own * point.gradient
-            model = Model(slope, start, E, 1.0 - own, None if is_summed else product)
+            H = state.curvature if is_summed else None
+            model = Model(slope, start, E, H, 1.0 - own, None if is_summed else product)
             return (minimise(sample.scale(own), model, start, wanted) - start).ravel()
 
         gradient = state.best_w + state.slope

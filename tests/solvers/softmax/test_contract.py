@@ -1,0 +1,131 @@
+"""Softmax owes what every solver does: the same bits, few reads, memory as planned, and bounds that are never false."""
+
+from __future__ import annotations
+
+import tracemalloc
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from distributed import Client
+
+from streamsvm.data.sources.in_memory import ArrayDataset
+from streamsvm.data.store.dataset import Dataset
+from streamsvm.engines.open import plan_memory
+from streamsvm.options import TrainOptions
+from streamsvm.runs.train import train
+from streamsvm.solvers.set_up import set_up
+from streamsvm.solvers.softmax import newton
+from streamsvm.system.npz import pack_arrays
+from tests.class_problems import ClassProblem, make_classes
+from tests.linear_problems import run_steps
+from tests.solvers.softmax.test_optimum import primal
+
+OPTIONS = TrainOptions(task="multinomial", threads=1, C=0.1)
+PROBLEM = make_classes(1, n=6000, d=10, n_classes=5)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    return PROBLEM.store(tmp_path_factory.mktemp("softmax") / "rows.zarr", chunk_bytes=10_000)
+
+
+@pytest.mark.slow("trains on every engine")
+@pytest.mark.parametrize("most", [newton.MOST_CURVED, 0], ids=["few weights", "many weights"])
+def test_the_same_bits_on_any_engine_and_resumed(
+    most: int, data: Dataset, client: Client, many_groups: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("newton", "solver"):
+        monkeypatch.setattr(f"streamsvm.solvers.softmax.{module}.MOST_CURVED", most)
+    options = replace(OPTIONS, tol=1e-5, resident_rows="10%")
+    found = [train(data, replace(options, threads=threads)) for threads in (1, 2)]
+    found.append(train(data, options, client=client))
+    train(data, replace(options, max_passes=1), tmp_path / "run")
+    found.append(train(data, options, tmp_path / "run", resume=True))
+    assert len({result.model_sha256 for result in found}) == 1
+    assert found[0].status == "converged"
+    assert found[0].passes > 2
+
+
+def test_few_reads(data: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is kept in memory but the sample, so the bytes are reads."""
+
+    def plan_without_pins(*arguments: Any, **named: Any) -> Any:
+        return replace(plan_memory(*arguments, **named), pin_bytes=0)
+
+    monkeypatch.setattr("streamsvm.engines.open.plan_memory", plan_without_pins)
+    result = train(data, replace(OPTIONS, resident_rows="10%"))
+    assert result.status == "converged"
+    assert result.read_bytes <= 4.3 * data.nbytes  # the rows are not shuffled, so each pass also reads the sample
+    assert train(data, OPTIONS).passes == 1
+
+
+@pytest.mark.parametrize("most", [newton.MOST_CURVED, 0], ids=["few weights", "many weights"])
+def test_a_larger_cost_starts_from_the_model_of_a_smaller_one(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("newton", "solver"):
+        monkeypatch.setattr(f"streamsvm.solvers.softmax.{module}.MOST_CURVED", most)
+    source = PROBLEM.in_memory()
+    solvers = [set_up(source, replace(OPTIONS, C=C, resident_rows=600)) for C in (0.1, 0.2)]
+    small = run_steps(source, solvers[0].solve(solvers[0].start()))[-1].state
+    start = solvers[1].warm_start(small, 2.0)
+    costs = PROBLEM.costs(0.2)
+    assert start.objective == pytest.approx(primal(PROBLEM, costs, small.best_w.reshape(5, -1)), rel=1e-12)
+    assert 0.0 < start.lower_bound < start.objective
+    warm = run_steps(source, solvers[1].solve(start))
+    cold = run_steps(source, solvers[1].solve(solvers[1].start()))
+    assert len(warm) < len(cold)
+    assert warm[-1].progress.objective == pytest.approx(cold[-1].progress.objective, rel=1e-3)
+
+
+@pytest.mark.parametrize("own", [{}, {"resident_rows": 2000}, {"resident_rows": 2000, "tol": 1e-6}])
+@pytest.mark.parametrize("d", [4, 150])
+def test_the_driver_holds_what_is_planned(own: dict[str, Any], d: int) -> None:
+    random, n = np.random.default_rng(0), 20_000
+    X, y = random.standard_normal((n, d)).astype(np.float32), np.arange(n, dtype=np.int32) % 10
+    peaks = []
+    for rows in (1000, n):  # the first compiles
+        source = ArrayDataset(X[:rows], y[:rows], np.arange(10))
+        solver = set_up(source, replace(OPTIONS, **own))
+        tracemalloc.start()
+        try:
+            for step in run_steps(source, solver.solve(solver.start()), 3):
+                pack_arrays({part.name: getattr(step.state, part.name) for part in fields(step.state)})
+            peaks.append(tracemalloc.get_traced_memory()[1])
+        finally:
+            tracemalloc.stop()
+    need = solver.memory(1)
+    assert peaks[-1] <= need.driver_bytes + need.totals_bytes + need.shared_bytes + (4 << 20)
+
+
+def make_problem(seed: int) -> tuple[ClassProblem, TrainOptions]:
+    """Random rows, at any scale, some of them with weights, and random options."""
+    random = np.random.default_rng(seed)
+    n, d, n_classes = (int(random.choice(each)) for each in ((20, 60, 300), (1, 3, 10, 40), (3, 5, 7)))
+    density, weighted = float(random.choice([1.0, 0.3])), bool(random.integers(2))
+    problem = make_classes(seed, n, d, n_classes, density, weighted)
+    scale = 10.0 ** random.integers(-3, 4, size=d if random.integers(2) else 1)
+    X = (problem.X * scale + 10.0 * random.integers(2)).astype(np.float32).astype(np.float64)
+    C, tol = 10.0 ** float(random.integers(-3, 3)), float(random.choice([1e-3, 1e-5]))
+    own = {"resident_rows": "30%"} if random.integers(2) else {}
+    about = {"class_weight": "balanced" if random.integers(2) else None, "tol": tol, **own}
+    feature = {"intercept_scaling": float(random.choice([0.0, 1.0, 10.0]))}
+    return replace(problem, X=X), replace(OPTIONS, C=C, options=feature, **about)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_no_bound_is_false_in_long_double(seed: int) -> None:
+    problem, options = make_problem(seed)
+    source = problem.in_memory()
+    solver = set_up(source, options)
+    steps = run_steps(source, solver.solve(solver.start()), 12)
+    factors = np.asarray(solver.settings["class_costs"])
+    costs, feature = problem.costs(1.0, factors), options.options["intercept_scaling"]
+    lowest = np.inf
+    for step in steps:
+        step.progress.check()
+        P = primal(problem, costs, step.state.best_w.reshape(problem.n_classes, -1), feature)
+        assert abs(P - step.progress.objective) <= step.state.objective_rounding + 1e-15 * P
+        lowest = min(lowest, P)
+    assert max(step.progress.lower_bound for step in steps) <= lowest * (1 + 1e-15)
