@@ -47,6 +47,15 @@ def test_from_training_to_predictions(run: Run, rows: Path, tmp_path: Path) -> N
     assert "the probabilities of the classes are the softmax of the scores" in (tmp_path / "m.json").read_text()
 
 
+def test_a_run_that_was_stopped_is_resumed_to_the_same_bits(run: Run, tmp_path: Path) -> None:
+    make_classes(5, n=3000, d=8, n_classes=4).store(tmp_path / "rows.zarr")
+    given = ("train", tmp_path / "rows.zarr", *JOINT, "--resident-rows", "10%", "--tol", "1e-6", "--out")
+    assert run(*given, tmp_path / "a").code == 0
+    assert run(*given, tmp_path / "b", "--max-passes", "2").code == 3
+    assert run(*given, tmp_path / "b", "--resume").code == 0
+    assert (tmp_path / "a" / "model.npz").read_bytes() == (tmp_path / "b" / "model.npz").read_bytes()
+
+
 @pytest.mark.parametrize("way", ["sigmoid", "isotonic", "temperature"])
 def test_probabilities_can_be_calibrated(way: str, run: Run, rows: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
