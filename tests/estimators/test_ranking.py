@@ -144,18 +144,19 @@ def test_the_same_bits_on_any_engine(dataset: Dataset, client: Client) -> None:
 @pytest.mark.slow("stops and resumes at every step")
 @pytest.mark.usefixtures("many_groups")
 def test_resumed_after_each_step(dataset: Dataset, tmp_path: Path) -> None:
-    train(dataset, OPTIONS, out=tmp_path / "whole")
+    options = replace(OPTIONS, tol=1e-8)
+    train(dataset, options, out=tmp_path / "whole")
     whole = describe(tmp_path / "whole")
     n_steps = len(whole["history"])
-    assert n_steps > 4
-    for step in (1, 2, n_steps - 1):
+    assert n_steps > 2
+    for step in range(1, n_steps):
         out = tmp_path / f"stopped-{step}"
-        stopped = train(dataset, replace(OPTIONS, max_passes=step), out=out)
+        stopped = train(dataset, replace(options, max_passes=step), out=out)
         assert (stopped.status, stopped.steps) == ("pass_limit", step)
-        train(dataset, replace(OPTIONS, threads=2), out=out, resume=True)
+        train(dataset, replace(options, threads=2), out=out, resume=True)
         assert describe(out) == whole
     with pytest.raises(InputError, match="cannot be resumed with other settings"):
-        train(dataset, replace(OPTIONS, C=0.2), out=tmp_path / "stopped-1", resume=True)
+        train(dataset, replace(options, C=0.2), out=tmp_path / "stopped-1", resume=True)
 
 
 def test_from_files_to_measures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -36,7 +36,7 @@ from streamsvm.system import interrupts
 
 MOST_FEATURES = SAMPLE_ROWS // ROWS_A_FEATURE  # with more features, the cuts of the model would take too much memory
 MODEL_SHARE = 0.1  # the model is minimised to this share of the tolerance
-MOST_LOOKS, IDLE_STEPS = 400, 5  # the largest number of cuts of the sample, and of steps on the model without progress
+MOST_LOOKS, IDLE_STEPS = 256, 5  # the largest number of cuts of the sample, and of steps on the model without progress
 INNER_SHARES = (1.0, 1 / 4, 1 / 16)  # parts of the step on the sample that are tried in turn until the model is lower
 LOOKED_AT, HALVINGS = 1 << 17, (10, 40)  # rows that all bisections visit together; fewest and most bisections
 AHEAD = 0.1  # the step for the cut if P rises from the start of the segment
@@ -214,7 +214,8 @@ class SampleModel:
         self.sample, self.linear, self.known = sample, linear, state
         self.made, self.offsets, self.gram, self.z = state.cuts, state.offsets, state.gram, state.z
         self.points: list[F64] = []
-        self.best, self.low = state.best_w, np.inf
+        self.best: F64 = state.best_w
+        self.low = np.inf
         self.scores = sample.score(self.best[np.newaxis])[0]
         self.look(self.best, self.scores)
         for w in state.points:

@@ -102,7 +102,7 @@ class QueryRankingSolver(RankingSolver):
         """Yield the passes of the solver, step by step."""
         search = streaming.QuerySearch((int(self.source.chunk_starts[0]), int(self.source.chunk_starts[-1])))
         is_whole = self.n_pairs <= (1.0 + ROUNDING) * self.found.sample.total
-        return self._stream(search, state, is_whole, MOST_POINTS)
+        return self._stream(search, state, is_whole, MOST_POINTS if is_whole else FEW_POINTS)
 
     def _stream(self, search: solver.Search, state: solver.State, is_whole: bool, most_points: int) -> Requests:
         """Yield the passes of the solver.
