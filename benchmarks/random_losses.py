@@ -67,6 +67,8 @@ def measure(case: str, source: ArrayDataset, C: float, model: Any) -> float:
     X = (to_dense(rows.X) if isinstance(rows.X, CsrRows) else rows.X).astype(Number)
     costs = Number(C) * (np.ones(source.n_rows) if rows.sample_weight is None else rows.sample_weight).astype(Number)
     W, b = np.atleast_2d(model.coef).astype(Number), np.atleast_1d(model.intercept).astype(Number)
+    if case == "softmax" and len(W) == 1:
+        case = "logistic"
     if case in ("crammer-singer", "softmax"):
         if len(W) == 1:
             W, b = np.concatenate((-W, W)) / 2, np.concatenate((-b, b)) / 2
