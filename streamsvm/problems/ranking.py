@@ -318,7 +318,7 @@ def _list_starts(source: RowSource, share: int, shares: int) -> tuple[I64, I64]:
 
 ROW_VECTORS = 28  # vectors of 8 bytes per row: scores, also in twice the precision, and pair counts
 LARGEST_QUERY_BYTES = 16 << 20  # With a larger query, the driver holds the scores of all rows.
-SAMPLE_BYTES = 16 << 20  # the maximum size of the sample for a line search; twice as much for a model
+SAMPLE_BYTES = 16 << 20  # maximum size of the sample in bytes; a sample of long rows has fewer rows
 # Copies of the largest query in a task: one at each end of the task's rows, one where two tasks meet, and one while its
 # pieces are joined.
 EDGES = 4
@@ -354,11 +354,8 @@ def query_bytes(source: RowSource, n_rows: int) -> int:
 
 def count_sample_rows(source: RowSource) -> int:
     """Return the number of rows in the sample: enough for a model if they fit, else enough for a line search."""
-    per_byte = source.n_rows / max(1, source.nbytes)
-    most = min(SAMPLE_ROWS, int(2 * SAMPLE_BYTES * per_byte))
-    if most >= ROWS_A_FEATURE * source.n_features:
-        return most
-    return max(1, min(SEARCHED_ROWS, int(SAMPLE_BYTES * per_byte)))
+    most = max(1, min(SAMPLE_ROWS, SAMPLE_BYTES * source.n_rows // max(1, source.nbytes)))
+    return most if most >= ROWS_A_FEATURE * source.n_features else min(SEARCHED_ROWS, most)
 
 
 HELD_ROWS = 1 << 20  # Up to this many rows, the driver holds the scores and counts pairs exactly.

@@ -148,7 +148,7 @@ def test_resumed_after_each_step(dataset: Dataset, tmp_path: Path) -> None:
     train(dataset, options, out=tmp_path / "whole")
     whole = describe(tmp_path / "whole")
     n_steps = len(whole["history"])
-    assert n_steps > 2
+    assert n_steps > 1
     for step in range(1, n_steps):
         out = tmp_path / f"stopped-{step}"
         stopped = train(dataset, replace(options, max_passes=step), out=out)

@@ -40,7 +40,7 @@ MOST_LOOKS, IDLE_STEPS = 256, 5  # the largest number of cuts of the sample, and
 INNER_SHARES = (1.0, 1 / 4, 1 / 16)  # parts of the step on the sample that are tried in turn until the model is lower
 LOOKED_AT, HALVINGS = 1 << 17, (10, 40)  # rows that all bisections visit together; fewest and most bisections
 AHEAD = 0.1  # the step for the cut if P rises from the start of the segment
-NEARER = (1.0, 1 / 4, 1 / 16)  # parts of the step to the line search's point at which cuts are made
+NEARER = (1.0, 1 / 4)  # parts of the step to the line search's point at which cuts are made
 FARTHER = 4.0  # the factor by which the line search's step grows with each step that made no progress
 MOST_POINTS, FEW_POINTS = 8, 4  # the largest number of points of a pass, and the number if each point takes memory
 KEPT_POINTS = 50  # points of active cuts of the model at which the next model first gets cuts
@@ -98,11 +98,11 @@ class Sample:
 
 
 def draw_sample(pairs: Pairs, cost: float, n_rows: int, is_shuffled: bool = False) -> Sample:
-    """Return a sample of about n_rows rows: the first of a single query if they are shuffled, else `Pairs.thin`.
+    """Return a sample of at least n_rows rows, if there are as many, and fewer than twice as many (`Pairs.thin`).
 
     If the sample has no pairs, return all rows.
     """
-    sample, rows = pairs.thin(max(1, -(-len(pairs.ranks) // n_rows)), is_shuffled)
+    sample, rows = pairs.thin(max(1, len(pairs.ranks) // n_rows), is_shuffled)
     total = sample.total
     if total == 0.0:
         return Sample(pairs, np.arange(len(pairs.ranks)), cost, is_whole=True)

@@ -77,8 +77,9 @@ class RankingSolver(Solver):
         and its own rows' entries of the vectors that have one entry per row.
         """
         n, d, parameters = self.source.n_rows, self.source.n_features, self.parameters
-        points = 1 + (MOST_POINTS if n <= self.sample_rows else FEW_POINTS)
-        model_bytes, sample_bytes = count_model_bytes(d), count_sample_bytes(self.source, min(n, self.sample_rows))
+        most_rows = min(n, 2 * self.sample_rows)
+        points = 1 + (MOST_POINTS if most_rows == n else FEW_POINTS)
+        model_bytes, sample_bytes = count_model_bytes(d), count_sample_bytes(self.source, most_rows)
         return MemoryNeed(
             driver_bytes=parameters.driver_bytes(d) + 8 * ranking.ROW_VECTORS * n + sample_bytes + model_bytes,
             turn_bytes=parameters.turn_bytes(d) + 8 * (ranking.ROW_VECTORS - HELD_VECTORS) * n + model_bytes,
