@@ -42,7 +42,7 @@ from streamsvm.solvers.cutting_plane import block_ascent
 from streamsvm.solvers.cutting_plane.coordinate_ascent import AscentRows, Visit, ascend
 
 WHOLE_SHARE = 0.5  # if all rows are in memory, the ascent ends at this share of the requested gap
-KEPT_SHARE = 0.8  # of the resident rows: with many classes, more rows have close scores than with two
+KEPT_SHARE = 0.7  # of the resident rows: with many classes, more rows have close scores than with two
 STEPS = np.arange(1, 9) / 8  # steps at which a pass evaluates P, from the best point (0) to the point of the shares (1)
 
 

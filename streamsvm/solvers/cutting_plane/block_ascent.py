@@ -181,7 +181,7 @@ class Carry(NamedTuple):
     """The carry of a walk from block to block.
 
     block: the number of the next block. share (n,): c. w (d+1,): the weights. mean (d+1,): the mean of w over the last
-    half of the blocks. kept: the rows kept in memory. numbers: the row numbers of the kept rows.
+    quarter of the blocks. kept: the rows kept in memory. numbers: the row numbers of the kept rows.
     """
 
     block: int
@@ -193,13 +193,13 @@ class Carry(NamedTuple):
 
 
 def take_block(
-    settings: BlockAscent, seed: tuple[int, ...], epochs: int, wanted: float, half: int, carry: Carry, rows: Rows
+    settings: BlockAscent, seed: tuple[int, ...], epochs: int, wanted: float, late: int, carry: Carry, rows: Rows
 ) -> Iterator[tuple[Carry, int]]:
     """Improve the shares of a block and of the kept rows, and choose the rows to keep.
 
     seed: the seed of the random orders of a pass; epochs: the maximum number of epochs on a block; wanted: the gap per
-    row. half: half the number of blocks. The ascent on a block stops when the gap of the rows in memory is at most
-    `wanted` times their number.
+    row. late: the first block of the last quarter. The ascent on a block stops when the gap of the rows in memory is at
+    most `wanted` times their number.
     """
     share = carry.share.copy() if carry.block == 0 else carry.share  # later blocks change this copy
     numbers = rows.start + np.arange(rows.n_rows)
@@ -212,7 +212,7 @@ def take_block(
     for part, (_, at) in zip(parts, pairs, strict=True):
         share[at] = part.share
     kept, kept_numbers = _keep_nearest(settings, parts, [at for _, at in pairs], w)
-    mean = carry.mean + (w - carry.mean) / max(carry.block + 1 - half, 1)
+    mean = carry.mean + (w - carry.mean) / max(carry.block + 1 - late, 1)
     yield Carry(carry.block + 1, share, w, mean, kept, kept_numbers), rows.n_rows
 
 
@@ -277,7 +277,7 @@ class State(LineState):
     share (n,): c. proved (n,): the shares behind the lower bound. resident (r,): the numbers of the kept rows. epochs:
     the maximum number of epochs of the ascent on a block in the next pass, or 0 if the ascent has given up. slow:
     whether the number of epochs has grown to MOST_EPOCHS, or many epochs over all rows in memory have not helped.
-    mean_w: the mean of w over the last half of the last walk, whose P is lower than that of master_w.
+    mean_w: the mean of w over the last quarter of the last walk, whose P is lower than that of master_w.
     """
 
     share: F64 = grows("n")
@@ -386,7 +386,7 @@ def _make_walk(settings: BlockAscent, state: State, kept: Rows | None) -> Walk:
     order = np.random.default_rng(seed).permutation(len(blocks))
     carry = Carry(0, state.share, state.master_w, state.master_w, kept, state.resident)
     wanted = ASCENT_SHARE * settings.tol * state.lower_bound / settings.n_rows
-    step = partial(take_block, settings, seed, state.epochs, wanted, len(blocks) // 2)
+    step = partial(take_block, settings, seed, state.epochs, wanted, 3 * len(blocks) // 4)
     return Walk(step, [carry], [[blocks[k] for k in order]])
 
 

@@ -14,13 +14,15 @@ from sklearn.svm import LinearSVR
 
 from streamsvm.data.store.dataset import Dataset
 from streamsvm.models.model import LinearModel
+from streamsvm.numeric.row_norms import RowNorm
+from streamsvm.numeric.rows import score_rows
 from streamsvm.options import TrainOptions
 from streamsvm.problems.regression import EpsilonInsensitive
 from streamsvm.runs.results import Result
 from streamsvm.runs.train import train
 from streamsvm.runs.tune import tune
 from streamsvm.solvers.newton import setup
-from streamsvm.solvers.newton.kinks import bound_by_kinks, drop_common
+from streamsvm.solvers.newton.kinks import bound_by_kinks, drop_common, find_beyond, scan_near_kinks
 from streamsvm.solvers.newton.solver import PATIENCE, Newton, solve
 from tests.conftest import F64, run_python
 from tests.linear_problems import run_steps
@@ -221,18 +223,8 @@ def test_weights_over_many_decades(seed: int, epsilon: float) -> None:
     assert (1 - options.tol) * P <= found.lower_bound <= min(P, least)
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_the_bound_by_multipliers_is_below_the_exact_dual(seed: int) -> None:
-    """And near it, although multipliers of 1e6 cancel."""
-    random, bias = np.random.default_rng(seed), 3.0
-    problem = make_hostile(seed)
-    epsilon = float(np.median(np.abs(problem.target))) / 4
-    rows = problem.in_memory().take(np.arange(len(problem.target)))
-    kinks = EpsilonInsensitive(1.0, epsilon, np.empty(0)).find_kinks(rows)
-    a = drop_common(kinks.costs * random.uniform(-0.1, 1.1, kinks.costs.shape), kinks)
-    assert np.all((a >= 0.0) & (a <= kinks.costs) & (np.min(a, axis=0) == 0.0))
-    if seed % 2:  # towards the targets, so that D is positive for a multiple
-        a = np.where(kinks.signs * kinks.places < 0.0, a, 0.0)
+def compute_dual(problem: Regression, a: F64, epsilon: float, bias: float) -> Fraction:
+    """The exact D at the best multiple, at most 1, of multipliers (2, n)."""
     terms = [[Fraction(float(m)) for m in row] for row in a]
     total = sum(
         (
@@ -248,10 +240,49 @@ def test_the_bound_by_multipliers_is_below_the_exact_dual(seed: int) -> None:
         (sum((c * Fraction(x) for c, x in zip(coefs, z, strict=True)), Fraction(0)) ** 2 for z in Z), Fraction(0)
     )
     multiple = min(Fraction(1), max(Fraction(0), total) / square)
-    exact = multiple * total - multiple**2 * square / 2
+    return multiple * total - multiple**2 * square / 2
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_bound_by_multipliers_is_below_the_exact_dual(seed: int) -> None:
+    """And near it, although multipliers of 1e6 cancel."""
+    random, bias = np.random.default_rng(seed), 3.0
+    problem = make_hostile(seed)
+    epsilon = float(np.median(np.abs(problem.target))) / 4
+    rows = problem.in_memory().take(np.arange(len(problem.target)))
+    kinks = EpsilonInsensitive(1.0, epsilon, np.empty(0)).find_kinks(rows)
+    a = drop_common(kinks.costs * random.uniform(-0.1, 1.1, kinks.costs.shape), kinks)
+    assert np.all((a >= 0.0) & (a <= kinks.costs) & (np.min(a, axis=0) == 0.0))
+    if seed % 2:  # towards the targets, so that D is positive for a multiple
+        a = np.where(kinks.signs * kinks.places < 0.0, a, 0.0)
+    exact = compute_dual(problem, a, epsilon, bias)
     bound = bound_by_kinks(rows, kinks, a, bias)
     assert bound.value <= exact
     assert exact - bound.value <= 1e-12 * float(exact) + 1e-300
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_bound_by_the_kept_rows_is_below_the_exact_dual(seed: int) -> None:
+    """The other rows have the multiplier C_i beyond a kink, and 0 otherwise."""
+    random, bias = np.random.default_rng(seed), 3.0
+    problem = make_hostile(seed)
+    n, d = problem.X.shape
+    loss = EpsilonInsensitive(1.0, float(np.median(np.abs(problem.target))) / 4, np.empty(0))
+    rows, w = problem.in_memory().take(np.arange(n)), random.normal(size=d + 1) * 10.0 ** random.uniform(-3, 1)
+    scan = scan_near_kinks(loss, w, RowNorm(np.eye(d + 1)), 1 + n // 3, n, bias)
+    totals = scan.start()
+    scan.add(totals, rows, *scan.shared)
+    kept, beyond = find_beyond(totals, *scan.shared)
+    near = np.flatnonzero(np.isin(rows.weights, kept.weights))
+    assert len(near) == kept.n_rows <= 1 + n // 3
+    kinks, every = loss.find_kinks(kept), loss.find_kinks(rows)
+    towards = kinks.signs * kinks.places < 0.0
+    own = drop_common(kinks.costs * np.where(towards, random.uniform(0.0, 1.0, kinks.costs.shape), 0.0), kinks)
+    a = every.costs * (every.signs * (score_rows(rows.X, w, bias) - every.places) > 0.0)
+    a[:, near] = own
+    bound, exact = bound_by_kinks(kept, kinks, own, bias, beyond), compute_dual(problem, a, loss.epsilon, bias)
+    assert bound.value <= exact
+    assert float(exact) - bound.value <= 2.0 * bound.rounding + 1e-12 * float(exact) + 1e-300
 
 
 def test_cutting_planes_reach_the_same_optimum() -> None:
