@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
 from typing import Any, NamedTuple
@@ -43,7 +43,8 @@ AXIS_ROWS = 4  # the matrix of the features is that of so many rows for each fea
 CURVED_ROWS = 512  # rows whose Hessians are summed at once
 MOST_CURVED = 1024  # a Hessian is summed if W has at most this many entries
 TRUSTED_ROWS = 1.0  # with so many rows a feature, half of a model is the sample's own Hessian
-MOST_AXES = 2048  # with more features, the axes are the features
+MOST_AXES = 2048  # with more features, the axes are the features,
+AXES_SHARE = 30  # or if the cube of their number exceeds this many times the numbers of the rows for all classes
 
 Solve = Callable[[F64], F64]
 
@@ -127,8 +128,11 @@ class Sample:
 
         return reduce(add, self._map(work, shares))
 
-    def find_product(self, shares: list[Values]) -> Product:
-        """Return the product A x B that is near the Hessian of the loss if classes and features hardly depend."""
+    def find_product(self, shares: list[Values], known: Product | None = None) -> Product:
+        """Return the product A x B that is near the Hessian of the loss if classes and features hardly depend.
+
+        known: a product at other probabilities, whose B is used again.
+        """
         n_classes = shares[0].shape[1]
         A, sizes, squares = np.zeros((n_classes, n_classes)), np.zeros(n_classes), np.zeros(n_classes)
         for (_, _, costs), p in zip(self.parts, shares, strict=True):
@@ -137,19 +141,24 @@ class Sample:
             bends = weighted * (1.0 - p)
             sizes, squares = sizes + np.sum(bends, axis=0), squares + np.sum(bends**2, axis=0)
         count = float(np.median(sizes**2 / np.maximum(squares, np.finfo(float).tiny)))
+        of_classes, classes = np.linalg.eigh(A)
+        of_classes = np.maximum(of_classes, 0.0)
+        if known is not None:
+            return replace(known, of_classes=of_classes, classes=classes, count=count)
         few, spread = self.thin(AXIS_ROWS * (self.parts[0][0].shape[1] + 1))
         shares = [p[::spread] for p in shares]
         weights = [costs * (1.0 - np.sum(p**2, axis=1)) for (_, _, costs), p in zip(few.parts, shares, strict=True)]
-        sums = [self._sum_squares(X, each) for (X, _, _), each in zip(few.parts, weights, strict=True)]
-        total = float(sum(np.sum(each) for each in weights)) + np.finfo(float).tiny
+        n_values, width = sum(X.size for X, _, _ in self.parts), self.parts[0][0].shape[1] + 1
+        is_diagonal = width > MOST_AXES or width**3 > AXES_SHARE * n_values * n_classes
+        sums = [self._sum_squares(X, each, is_diagonal) for (X, _, _), each in zip(few.parts, weights, strict=True)]
         features = reduce(add, sums)
-        of_classes, classes = np.linalg.eigh(A)
-        squares, axes = (features, None) if np.ndim(features) == 1 else np.linalg.eigh(features)
-        return Product(np.maximum(of_classes, 0.0), classes, np.maximum(squares, 0.0) / total, axes, count)
+        total = float(sum(np.sum(each) for each in weights)) + np.finfo(float).tiny
+        squares, axes = (features, None) if is_diagonal else np.linalg.eigh(features)
+        return Product(of_classes, classes, np.maximum(squares, 0.0) / total, axes, count)
 
-    def _sum_squares(self, X: Any, weights: Values) -> F64:
-        """Return the sum of weight_i x_i x_i', or its diagonal if there are many features."""
-        if X.shape[1] > MOST_AXES:
+    def _sum_squares(self, X: Any, weights: Values, is_diagonal: bool) -> F64:
+        """Return the sum of weight_i x_i x_i', or its diagonal."""
+        if is_diagonal:
             own = self.bias_feature**2 * float(np.sum(weights))
             diagonal: F64 = np.append(weights @ (X * X), own).astype(np.float64)
             return diagonal
@@ -238,7 +247,7 @@ def minimise(sample: Sample, model: Model, start: F64, wanted: float, share: flo
 
     The search ends early where F is not convex, where rounding leaves no step that descends, or at the deadline.
     """
-    W, scores = start, sample.score(start)
+    W, scores, known = start, sample.score(start), None
     for _ in range(MOST_STEPS):
         interrupts.check()
         point = sample.look(scores)
@@ -246,7 +255,7 @@ def minimise(sample: Sample, model: Model, start: F64, wanted: float, share: flo
         gradient = gradient + point.gradient
         if deadline.is_over() or not np.vdot(gradient, gradient) / 2 > wanted + share * (own + point.loss):
             break
-        precondition = _find_preconditioner(sample, model, point.shares)
+        precondition, known = _find_preconditioner(sample, model, point.shares, known)
         step = _find_step(sample, model, point.shares, gradient, precondition)
         moves, slope, t = sample.score(step), float(np.vdot(gradient, step)), 1.0
         while t >= SHORTEST:
@@ -280,16 +289,21 @@ def _find_step(sample: Sample, model: Model, shares: list[Values], gradient: F64
     return step
 
 
-def _find_preconditioner(sample: Sample, model: Model, shares: list[Values]) -> Solve:
-    """Return a function that nearly solves H u = v."""
+def _find_preconditioner(
+    sample: Sample, model: Model, shares: list[Values], known: Product | None
+) -> tuple[Solve, Product | None]:
+    """Return a function that nearly solves H u = v, and its product A x B, if it is one.
+
+    known: the product of an earlier step.
+    """
     if model.centre.size <= MOST_CURVED:
         few, k = sample.thin(AXIS_ROWS * model.centre.size)
         H = few.sum_hessian([p[::k] for p in shares]) if model.H is None else model.H.copy()
         H.flat[:: len(H) + 1] += 1.0
         try:
             factor = cho_factor(H)
-            return lambda v: cho_solve(factor, v.ravel()).reshape(v.shape)
+            return lambda v: cho_solve(factor, v.ravel()).reshape(v.shape), None
         except np.linalg.LinAlgError:
             pass
-    product = model.product or sample.find_product(shares)
-    return lambda v: product.apply(v, lambda bends: 1.0 / (1.0 + bends))
+    product = model.product or sample.find_product(shares, known)
+    return lambda v: product.apply(v, lambda bends: 1.0 / (1.0 + bends)), product
