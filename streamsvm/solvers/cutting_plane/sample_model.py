@@ -44,12 +44,11 @@ STEPS = (0.5, 0.75, 1.0, 1.5)  # points of a later step, as multiples of the las
 class ModelState(CutState):
     """The state of a run. Vectors are flat (width,).
 
-    slope, loss: the subgradient of L and L itself at best_w. step: the last step taken, as a share of the whole step.
+    slope: the subgradient of L at best_w. step: the last step taken, as a share of the whole step.
     resident: the numbers of the sample's rows, ascending. n_rows: the number of all rows.
     """
 
     slope: F64 = grows("d")
-    loss: float = 0.0
     step: float = 1.0
     resident: I64 = grows("r", dtype=np.int64)
     n_rows: int = 0
@@ -112,7 +111,7 @@ def solve(settings: SampleModel, state: Any) -> Requests:
     del rows
     while True:
         before = state
-        with np.errstate(over="ignore", invalid="ignore"):
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             end = settings.minimise(sample, state) if state.stuck % 2 == 0 else state.master_w
         if not np.isfinite(end).all():
             end = state.master_w
@@ -131,8 +130,7 @@ def take_best(state: Any, points: F64, steps: F64, found: CutTotals, new: RowSum
     objectives = np.sum(points**2, axis=1) / 2 + found.losses
     best = int(np.argmin(objectives))
     error = state.bound_loss(np.abs(points[best]))
-    own = {"slope": -new.vectors[best], "loss": float(found.losses[best])}
-    moved = cuts.move_to(state, points[best], objectives[best], error, **own)
+    moved = cuts.move_to(state, points[best], objectives[best], error, slope=-new.vectors[best])
     if moved is state:
         return replace(state, step=state.step / 4)
     return replace(moved, step=float(np.clip(steps[best], 0.25, 1.0)))

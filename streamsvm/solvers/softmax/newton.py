@@ -35,6 +35,7 @@ from streamsvm.system import deadline, interrupts
 from streamsvm.system.threads import map_on_threads
 
 PART_ROWS = 8192  # rows of a part; the parts do not depend on the number of threads
+SUMMED_PARTS = 4  # the sums of so many parts are held at once
 MOST_STEPS, MOST_PRODUCTS = 60, 60
 LEAST_FALL = 1e-4  # a step is taken if F falls by this share of what its slope promises
 SHORTEST = 1e-8  # rounding is the limit if no longer step descends
@@ -81,6 +82,14 @@ class Sample:
     def _map(self, work: Callable[..., Any], *others: Any) -> list[Any]:
         return map_on_threads(lambda each: work(*each), list(zip(self.parts, *others, strict=True)), self.threads)
 
+    def _sum(self, work: Callable[..., F64], *others: Any) -> F64:
+        """Return the sum of the results of the parts, in order."""
+        pairs, total = list(zip(self.parts, *others, strict=True)), list[F64]()
+        for at in range(0, len(pairs), SUMMED_PARTS):
+            some = pairs[at : at + SUMMED_PARTS]
+            total = [reduce(add, total + map_on_threads(lambda each: work(*each), some, self.threads))]
+        return total[0]
+
     def score(self, W: F64) -> list[Values]:
         """Return the scores of the parts, (n, K) each."""
         weights, biases = W[:, :-1].T.astype(self.dtype), (self.bias_feature * W[:, -1]).astype(self.dtype)
@@ -96,13 +105,10 @@ class Sample:
 
     def look(self, scores: list[Values]) -> Point:
         """Return the loss, the gradient and the probabilities at these scores."""
-
-        def work(part: Any, own: Values) -> tuple[float, F64, Values]:
-            found = measure(own, *part[1:])
-            return found.loss, self._combine(part[0], find_slopes(found.shares, *part[1:])), found.shares
-
-        losses, gradients, shares = zip(*self._map(work, scores), strict=True)
-        return Point(sum(losses), reduce(add, gradients), list(shares))
+        found = self._map(lambda part, own: measure(own, *part[1:]), scores)
+        shares = [each.shares for each in found]
+        gradient = self._sum(lambda part, p: self._combine(part[0], find_slopes(p, *part[1:])), shares)
+        return Point(sum(each.loss for each in found), gradient, shares)
 
     def _combine(self, X: Any, slopes: Values) -> F64:
         """Return the sums of the rows times their slopes for each class, (K, d+1)."""
@@ -115,7 +121,7 @@ class Sample:
             bent = p * (along - np.einsum("ik,ik->i", p, along)[:, None])
             return self._combine(part[0], bent * part[2][:, None])
 
-        return reduce(add, self._map(work, self.score(U), shares))
+        return self._sum(work, self.score(U), shares)
 
     def sum_hessian(self, shares: list[Values]) -> F64:
         """Return the Hessian of the loss, (width, width)."""
@@ -126,7 +132,7 @@ class Sample:
             add_hessian(total, part[0], p, part[2], self.bias_feature)
             return total
 
-        return reduce(add, self._map(work, shares))
+        return self._sum(work, shares)
 
     def find_product(self, shares: list[Values], known: Product | None = None) -> Product:
         """Return the product A x B that is near the Hessian of the loss if classes and features hardly depend.
@@ -136,11 +142,11 @@ class Sample:
         n_classes = shares[0].shape[1]
         A, sizes, squares = np.zeros((n_classes, n_classes)), np.zeros(n_classes), np.zeros(n_classes)
         for (_, _, costs), p in zip(self.parts, shares, strict=True):
-            weighted = costs[:, None] * p
+            weighted = costs[:, None].astype(np.float64) * p
             A += np.diag(np.sum(weighted, axis=0)) - weighted.T @ p
             bends = weighted * (1.0 - p)
             sizes, squares = sizes + np.sum(bends, axis=0), squares + np.sum(bends**2, axis=0)
-        count = float(np.median(sizes**2 / np.maximum(squares, np.finfo(float).tiny)))
+        count = min(float(np.median(sizes**2 / np.maximum(squares, np.finfo(float).tiny))), float(self.n_rows))
         of_classes, classes = np.linalg.eigh(A)
         of_classes = np.maximum(of_classes, 0.0)
         if known is not None:
@@ -200,13 +206,13 @@ def to_array(X: Any) -> Any:
     return X if isinstance(X, np.ndarray) else X.toarray()
 
 
-def add_hessian(total: F64, X: Any, shares: Any, costs: F64, bias_feature: float) -> None:
-    """Add the rows' Hessians sum_i C_i (diag p_i - p_i p_i') x x_i x_i' to the total, in float32."""
+def add_hessian(total: F64, X: Any, shares: Values, costs: Values, bias_feature: float) -> None:
+    """Add the rows' Hessians sum_i C_i (diag p_i - p_i p_i') x x_i x_i' to the total, in the type of the shares."""
     for at in range(0, len(shares), CURVED_ROWS):
         part = slice(at, at + CURVED_ROWS)
-        x = np.column_stack((to_array(X[part]), np.full(len(shares[part]), bias_feature))).astype(np.float32)
-        p, roots = shares[part].astype(np.float32), np.sqrt(costs[part]).astype(np.float32)[:, None]
-        x = roots * x
+        p, roots = shares[part], np.sqrt(costs[part])[:, None]
+        x = np.column_stack((to_array(X[part]), np.full(len(p), bias_feature)))
+        x = (roots * x).astype(shares.dtype)
         both = (p[:, :, None] * x[:, None, :]).reshape(len(x), -1)
         total -= both.T @ both
         for k in range(p.shape[1]):
@@ -301,8 +307,8 @@ def _find_preconditioner(
         H = few.sum_hessian([p[::k] for p in shares]) if model.H is None else model.H.copy()
         H.flat[:: len(H) + 1] += 1.0
         try:
-            factor = cho_factor(H)
-            return lambda v: cho_solve(factor, v.ravel()).reshape(v.shape), None
+            factor = cho_factor(H, check_finite=False)
+            return lambda v: cho_solve(factor, v.ravel(), check_finite=False).reshape(v.shape), None
         except np.linalg.LinAlgError:
             pass
     product = model.product or sample.find_product(shares, known)

@@ -15,17 +15,16 @@ from streamsvm.problems.classification import MULTINOMIAL
 from streamsvm.solvers.crammer_singer.setup import ClassModel
 from streamsvm.solvers.cutting_plane.cuts import add_magnitudes, start_magnitudes
 from streamsvm.solvers.cutting_plane.master import scale_costs, solve_master
-from streamsvm.solvers.cutting_plane.sample_model import FIRST_STEPS, solve
+from streamsvm.solvers.cutting_plane.sample_model import FIRST_STEPS, STEPS, solve
 from streamsvm.solvers.options import SoftmaxOptions
-from streamsvm.solvers.softmax.newton import MOST_AXES, MOST_CURVED, PART_ROWS
-from streamsvm.solvers.softmax.solver import MOST_SCORES, Softmax, State
+from streamsvm.solvers.softmax.newton import MOST_AXES, MOST_CURVED, PART_ROWS, SUMMED_PARTS
+from streamsvm.solvers.softmax.solver import MOST_SCORES, SECANTS, Softmax, State
 from streamsvm.solvers.solver import Budget, FirstSample, Solver
 
 COPIES = 3  # copies of the sample while it is fetched
 ROW_VECTORS = 4  # vectors of 8 bytes for each row of the sample
 SCORES = 6  # numbers of 8 bytes for each row of the sample and each class: scores, moves, probabilities
-VECTORS = 16  # vectors of the width of W in the driver, besides the cuts
-SHARE = 10  # one row in SHARE is in the sample if memory allows
+VECTORS = 20 + 4 * SECANTS + SUMMED_PARTS  # vectors of the width of W in the driver, besides the cuts
 
 
 class SoftmaxSolver(ClassModel, Solver):
@@ -61,7 +60,7 @@ class SoftmaxSolver(ClassModel, Solver):
         """Return the initial state for costs `factor` times larger, with the cuts and the sample of the state."""
         scaled = scale_costs(before, factor, self.parameters.tol)
         changes = before.moves + factor * (before.changes - before.moves)
-        in_proportion = {name: factor * getattr(before, name) for name in ("slope", "loss", "curvature")}
+        in_proportion = {name: factor * getattr(before, name) for name in ("slope", "curvature")}
         return replace(scaled, step=1.0, changes=changes, **in_proportion)
 
     def solve(self, state: State) -> Requests:
@@ -73,9 +72,9 @@ class SoftmaxSolver(ClassModel, Solver):
         width, K = self.width, len(self.parameters.class_costs)
         curved = 8 * width**2 if width <= MOST_CURVED else 0
         axes = 8 * (self.source.n_features + 1) ** 2 if self.source.n_features <= MOST_AXES else 0
-        points, tile = 8 * len(FIRST_STEPS) * width, 8 * 4 * max(MOST_SCORES, 256 * K)
+        points, tile = 8 * (max(len(FIRST_STEPS), len(STEPS)) + 1) * width, 8 * 4 * max(MOST_SCORES, 256 * K)
         more = COPIES * self.parameters.resident_rows * self._find_row_bytes()
-        more += 8 * VECTORS * width + 4 * curved + 3 * axes + 4 * PART_ROWS * self.source.n_features
+        more += 8 * VECTORS * width + (4 + SUMMED_PARTS) * curved + 3 * axes + 4 * PART_ROWS * self.source.n_features
         return self.parameters.need_memory(width, points + curved + tile, 2 * points, more)
 
 

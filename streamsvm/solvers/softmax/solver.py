@@ -37,10 +37,11 @@ MOST_SCORES = 1 << 20  # the scores of this many rows times classes are held at 
 MODEL_SHARE = 0.1  # the gradient of the model is minimised to this share of the requested gap
 GAP_SHARE = 0.001  # or to this share of the current gap
 FIRST_SHARE = 0.03  # the gradient of the sample's own problem is minimised to this share of P
-NARROW_TOL, SMALL_BYTES = 1e-5, 16 << 20  # a sample is float32 if `tol` is larger and it has more bytes
+NARROW_TOL, SMALL_BYTES = 1e-5, 16 << 20  # a sample is float32 if `tol` is larger, it has more bytes,
+HIGH_COST = 1e4  # and all costs are lower: the curvature of the penalty is 1, which float32 hides at high costs
 FEW = 8  # the minimiser of one row in FEW is the start for a sample of more than FEW parts
 SECANTS = 8  # the largest number of moves kept for L-BFGS
-CURVED_AT = 2  # the Hessian is summed at this point: the third of the first step, or the last of a later step
+CURVED_AT = 2  # the Hessian is summed at this point of a pass, the third, unless the only point is that of all rows
 
 
 def follow_secants(gradient: F64, moves: F64, changes: F64, step: Callable[[F64], F64]) -> F64:
@@ -87,7 +88,7 @@ def add_points(totals: SoftmaxTotals, rows: Rows, W: F64, class_costs: F64, bias
             totals.gradients[k, :, :-1] += (X.T @ slopes).T
             totals.gradients[k, :, -1] += bias_feature * np.sum(slopes, axis=0)
             if k == CURVED_AT and len(totals.curvature):
-                add_hessian(totals.curvature, X, found.shares, own, bias_feature)
+                add_hessian(totals.curvature, X, found.shares.astype(np.float32), own, bias_feature)
 
 
 @dataclass
@@ -124,7 +125,7 @@ class Softmax(SampleModel):
     @property
     def is_wide(self) -> bool:
         """Whether a sample of any size is float64."""
-        return self.tol < NARROW_TOL
+        return self.tol < NARROW_TOL or max(self.class_costs) > HIGH_COST
 
     def hold(self, rows: Rows) -> tuple[Sample, Sample | None]:
         """Return the sample and, if it is large, every row in FEW as a sample of the sample; see SampleModel."""
@@ -145,11 +146,8 @@ class Softmax(SampleModel):
             found = minimise(sample, free, start, 0.0, share)
         else:
             found = self._step_from(sample, state, start)
-        if len(found) == 2:
-            found = np.stack((-1.0, 1.0))[:, None] * (found[1] - found[0]) / 2.0
-        else:  # the loss does not depend on the mean over the classes, which is 0 at the optimum
-            found = found - np.mean(found, axis=0)
-        flat: F64 = found.ravel()
+        # The loss does not depend on the mean over the classes, which is 0 at the optimum.
+        flat: F64 = (found - np.mean(found, axis=0)).ravel()
         return flat
 
     def _step_from(self, sample: Sample, state: State, start: F64) -> F64:
@@ -160,8 +158,8 @@ class Softmax(SampleModel):
         wanted = max(MODEL_SHARE * self.tol * state.objective, GAP_SHARE * (state.objective - state.lower_bound))
         point, is_summed = sample.look(sample.score(start)), len(state.curvature) > 0
         is_exact = is_summed and np.array_equal(state.curved_at, state.best_w)
-        product = sample.find_product(point.shares)
-        own = 0.0 if is_summed and not is_exact else product.find_share(start.shape[1])
+        product = sample.find_product(point.shares) if is_exact or not is_summed else None
+        own = 0.0 if product is None else product.find_share(start.shape[1])
         E = state.curvature - own * sample.sum_hessian(point.shares) if is_summed else None
 
         def step(gradient: F64) -> F64:
@@ -177,19 +175,16 @@ class Softmax(SampleModel):
     def look_at(self, points: F64, held: Rows | None) -> Scan:
         """See SampleModel."""
         W = self.shape(points)
-        n_curved = W[0].size if W[0].size <= MOST_CURVED else 0
+        n_curved = W[0].size if W[0].size <= MOST_CURVED and len(points) > CURVED_AT else 0
         start = partial(start_totals, W.shape, n_curved)
         return Scan(start, add_points, add, (W, np.array(self.class_costs), self.bias_feature), held=held)
 
     def read(self, state: State, points: F64, found: SoftmaxTotals) -> tuple[State, RowSums]:
-        """See SampleModel. With two classes, each entry of a cut is the exact negative of the other class's entry."""
-        gradients = found.gradients
-        if len(self.class_costs) == 2:
-            gradients = np.stack((-gradients[:, 1], gradients[:, 1]), axis=1)
+        """See SampleModel."""
         if len(found.curvature):
-            state = replace(state, curved_at=points[min(CURVED_AT, len(points) - 1)], curvature=found.curvature)
+            state = replace(state, curved_at=points[CURVED_AT], curvature=found.curvature)
         sizes = np.full(len(points), state.total_cost)
-        return state, RowSums(-gradients.reshape(points.shape), found.costs, sizes)
+        return state, RowSums(-found.gradients.reshape(points.shape), found.costs, sizes)
 
     def take_move(self, before: State, state: State) -> State:
         """See SampleModel."""
