@@ -24,7 +24,7 @@ from streamsvm.solvers.solver import Budget, FirstSample, Solver
 COPIES = 3  # copies of the sample while it is fetched
 ROW_VECTORS = 4  # vectors of 8 bytes for each row of the sample
 SCORES = 6  # numbers of 8 bytes for each row of the sample and each class: scores, moves, probabilities
-VECTORS = 20 + 4 * SECANTS + SUMMED_PARTS  # vectors of the width of W in the driver, besides the cuts
+VECTORS = 32 + 4 * SECANTS + SUMMED_PARTS  # vectors of the width of W in the driver, besides the cuts
 
 
 class SoftmaxSolver(ClassModel, Solver):
