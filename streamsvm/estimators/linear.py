@@ -292,8 +292,9 @@ class LogisticRegression(LinearClassifier):
         there is no multinomial solver: for the penalty "l1", and for solver="newton" or "liblinear". Each label of a
         set of labels is a problem of two classes.
     resident_rows : int, str or None, default=None
-        The rows of the sample that the solver begins with, as a number or a share ("10%"); None is a tenth of the rows,
-        or all rows of small data, if the memory allows.
+        The rows that the solver keeps in memory, as a number or a share ("10%"). None is, for the multinomial problem,
+        all rows that fit into memory; for two classes and for "ovr", it is a sample of a tenth of the rows, or all rows
+        of small data, if the memory allows.
     penalty : {"l2", "l1", None}, default="l2"
         As in LinearSVC; None is no penalty, as C=inf is.
     l1_ratio : {0.0, 1.0}, default=0.0
@@ -302,8 +303,9 @@ class LogisticRegression(LinearClassifier):
         The cost of a row, as in scikit-learn. inf stands for no penalty, and is trained as the cost 1e10.
     solver : {"auto", "newton", "cutting-plane"}, or object, default="auto"
         "auto" is Newton's method for two classes and for "ovr", whose passes sum the gradient and the curvature over
-        all rows, and cutting planes for the multinomial problem. The names of scikit-learn's solvers, such as "lbfgs",
-        mean "auto". streamsvm.Newton and CuttingPlane have the options.
+        all rows, and cutting planes for the multinomial problem. "cutting-plane" requires more than two classes, and is
+        refused for two classes and for "ovr". The names of scikit-learn's solvers, such as "lbfgs", mean "auto".
+        streamsvm.Newton and CuttingPlane have the options.
     dual : bool, default=False
         Without effect, since the solver finds the optimum, and proves it with both the primal and the dual problem.
     warm_start : bool, default=False

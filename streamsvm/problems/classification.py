@@ -22,7 +22,9 @@ The task multinomial is multinomial logistic regression, another single problem,
 
     P(W) = 1/2 sum_k |w_k|^2 + sum_i C_i (log sum_k exp(w_k.x_i) - w_{y_i}.x_i)
 
-and otherwise the same rules.
+for K > 2 classes, and with the same C_i and x_i. The highest score determines the class. Two classes are not trained as
+this problem but as the classification task with the logistic loss, whose model has one score
+(solvers.set_up.settle_task).
 
 In the task multi-label, each row has any number of the L labels, and each label is a separate problem:
 

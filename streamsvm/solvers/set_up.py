@@ -24,7 +24,7 @@ from streamsvm.problems.registry import MULTI_LABEL, MULTINOMIAL, find_kinds, fi
 from streamsvm.solvers.many.classes import make_one_against_one, make_one_against_rest
 from streamsvm.solvers.many.transformed import OnTransformedRows
 from streamsvm.solvers.options import read_options
-from streamsvm.solvers.registry import AUTO, SOLVERS, SolverRecord, can_solve, find_solver
+from streamsvm.solvers.registry import AUTO, SOLVERS, SolverRecord, can_solve, find_first, find_solver
 from streamsvm.solvers.solver import Budget, Solver, TakeRows, share_memory
 from streamsvm.system import deadline
 from streamsvm.system.errors import InputError
@@ -213,13 +213,21 @@ def settle_task(source: RowSource, options: TrainOptions) -> TrainOptions:
     """Return the options with the task that suits the labels of the rows.
 
     For sets of labels, the task classification becomes the multi-label task. For two classes, the multinomial task
-    becomes the logistic loss of a single score, as in scikit-learn.
+    becomes the logistic loss of a single score, as in scikit-learn. Raises InputError if the requested solver supports
+    only the first of these two.
     """
     if source.has_label_sets and options.task == TrainOptions.task:
         return replace(options, task=MULTI_LABEL)
     n_classes = 0 if source.classes is None or source.has_label_sets else len(source.classes)
     if n_classes == 2 and options.task == MULTINOMIAL:
-        return replace(options, task=TrainOptions.task, loss="logistic")
+        settled = replace(options, task=TrainOptions.task, loss="logistic")
+        kinds = find_kinds(settled.task, settled.loss)
+        if find_first(options.solver, find_kinds(MULTINOMIAL)) and not find_first(options.solver, kinds):
+            raise InputError(
+                f"{source.name}: the rows have two classes, which are one problem with the logistic loss. The solver "
+                f"{options.solver} trains the multinomial problem of more than two classes only; choose the solver auto"
+            )
+        return settled
     return options
 
 

@@ -33,6 +33,7 @@ from streamsvm.numeric.labels import read_labels
 from streamsvm.numeric.rounding import UNIT, bound_rounding
 from streamsvm.numeric.rows import F64, Rows, compute_scores, take_rows, to_factor
 from streamsvm.passes import All, Scan
+from streamsvm.solvers.softmax.solver import MOST_SCORES
 from streamsvm.system.errors import InputError
 
 SLICE_ROWS = 1024  # number of rows whose scores for all weight vectors are held at once
@@ -203,13 +204,21 @@ def evaluate_softmax(model: LinearModel, engine: Engine, problem: dict[str, Any]
 
 def _add_softmax(W: F64, class_costs: F64, feature: float, totals: F64, rows: Rows) -> None:
     """Add the losses, the entropies, C_i |x_i| and C_i, and, from the second row on, the gradient of each class."""
-    costs = read_costs(class_costs, rows)
-    loss, entropy, shares = measure(score_classes(rows, W, 1.0), rows.codes, costs)
-    lengths = np.sqrt(compute_squares(rows.X, np.float64) + max(1.0, feature**2))
-    totals[0, :4] += np.array([loss, entropy, costs @ lengths, np.sum(costs)])
-    slopes = find_slopes(shares, rows.codes, costs)
-    totals[1:, : W.shape[1] - 1] += (to_factor(rows.X).T @ slopes).T
-    totals[1:, W.shape[1] - 1] += feature * np.sum(slopes, axis=0)
+    size = max(256, MOST_SCORES // len(W))
+    for at in range(0, rows.n_rows, size):
+        tile = rows.slice(slice(at, at + size))
+        costs = read_costs(class_costs, tile)
+        loss, entropy, shares = measure(score_classes(tile, W, 1.0), tile.codes, costs)
+        lengths = np.sqrt(compute_squares(tile.X, np.float64) + max(1.0, feature**2))
+        totals[0, :4] += np.array([loss, entropy, costs @ lengths, np.sum(costs)])
+        slopes = find_slopes(shares, tile.codes, costs)
+        totals[1:, : W.shape[1] - 1] += (to_factor(tile.X).T @ slopes).T
+        totals[1:, W.shape[1] - 1] += feature * np.sum(slopes, axis=0)
+
+
+def count_softmax_bytes(n_classes: int, n_features: int) -> int:
+    """Return the bytes of the sums of one task and of its scores: three arrays, and two of the tile before."""
+    return 8 * 2 * (n_classes + 1) * max(4, n_features + 1) + 8 * 5 * max(MOST_SCORES, 256 * n_classes)
 
 
 def evaluate_one_class(model: LinearModel, engine: Engine, problem: dict[str, Any]) -> Found:

@@ -227,8 +227,11 @@ def _read_points(model: Model, source: RowSource, dual_file: Path | None) -> lis
 
 def _count_bytes(model: Model, source: RowSource, points: list[DualPoint]) -> tuple[int, int]:
     """Return the bytes that the driver holds in addition to the model, and the bytes of the totals of one task."""
-    if find_entry(model.problem.name).has_kind("pairs"):
+    entry = find_entry(model.problem.name)
+    if entry.has_kind("pairs"):
         return ranking.count_bytes(source, str(model.info["task"]), points)
+    if entry.has_kind("softmax"):
+        return 0, linear.count_softmax_bytes(len(model.classes), source.n_features)
     compares_all = model.problem.has_nu and not model.problem.has_classes
     held, totals = linear.count_bytes(points, source.n_features) if points else (0, 0)
     return held + (ranking.ALL_BYTES * source.n_rows if compares_all else 0), totals

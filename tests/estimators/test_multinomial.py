@@ -117,6 +117,7 @@ def test_two_classes_and_sets_of_labels_have_no_other_form(tmp_path: Path) -> No
         (LogisticRegression(multi_class="ovo"), Y, "multi_class 'ovo': choose from auto, ovr, multinomial"),
         (LogisticRegression(multi_class="multinomial", penalty="l1"), Y, r"multinomial problem; train .*_class='ovr'"),
         (LogisticRegression(multi_class="multinomial", solver="newton"), Y, "use --solver cutting-plane"),
+        (LogisticRegression(solver="cutting-plane"), Y == "fir", "two classes.*more than two.*choose the solver auto"),
         (LogisticRegression(multi_class="multinomial"), SETS, "multinomial requires one label per row"),
         (LinearSVC(multi_class="multinomial"), Y, "choose from ovr, crammer_singer$"),
         (SVC(multi_class="multinomial"), Y, "multi_class='multinomial': no solver for kernels .* LogisticRegression"),

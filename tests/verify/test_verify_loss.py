@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,12 +11,14 @@ import numpy as np
 import pytest
 
 from streamsvm.models.model import load
+from streamsvm.numeric.rows import Rows
 from streamsvm.options import TrainOptions
 from streamsvm.runs.train import train
 from streamsvm.system.errors import InputError
+from streamsvm.verify.linear import _add_softmax, count_softmax_bytes
 from streamsvm.verify.verify import verify
 from tests.class_problems import make_classes
-from tests.conftest import make_problem
+from tests.conftest import F64, make_problem
 
 PROBLEM = make_problem(4, n=300, d=5)
 
@@ -55,6 +58,23 @@ def test_the_objective_of_several_classes_agrees(task: str) -> None:
     assert not verify(replace(model, coef=model.coef * 1.001), source).agrees
     strict = verify(replace(model, info={**model.info, "tol": 1e-30}), source)
     assert (strict.agrees, strict.objective_agrees) == (False, True)
+
+
+def test_the_memory_of_many_classes_is_projected() -> None:
+    """A tile of few features has many scores, so it is cut; other threads may add to the first measurements."""
+    rng, K, n = np.random.default_rng(0), 500, 1 << 13
+    rows = Rows(0, rng.normal(size=(n, 2)).astype(np.float32), rng.integers(0, K, n).astype(np.int32))
+    W, totals = rng.normal(size=(K, 3)), np.zeros((K + 1, 4))
+    projected = (1 << 20) + count_softmax_bytes(K, 2)  # with what any verification has for the vectors of a tile
+    assert any(_measure_softmax(W, totals, rows) <= projected for _ in range(3))
+
+
+def _measure_softmax(W: F64, totals: F64, rows: Rows) -> int:
+    tracemalloc.start()
+    _add_softmax(W, np.ones(len(W)), 1.0, totals, rows)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return peak
 
 
 def test_another_model_does_not_agree() -> None:
