@@ -72,7 +72,7 @@ class SoftmaxSolver(ClassModel, Solver):
         width, K = self.width, len(self.parameters.class_costs)
         curved = 8 * width**2 if width <= MOST_CURVED else 0
         axes = 8 * (self.source.n_features + 1) ** 2 if self.source.n_features <= MOST_AXES else 0
-        points, tile = 8 * (max(len(FIRST_STEPS), len(STEPS)) + 1) * width, 8 * 4 * max(MOST_SCORES, 256 * K)
+        points, tile = 8 * (max(len(FIRST_STEPS), len(STEPS)) + 1) * width, 8 * 5 * max(MOST_SCORES, 256 * K)
         more = COPIES * self.parameters.resident_rows * self._find_row_bytes()
         more += 8 * VECTORS * width + (4 + SUMMED_PARTS) * curved + 3 * axes + 4 * PART_ROWS * self.source.n_features
         return self.parameters.need_memory(width, points + curved + tile, 2 * points, more)
