@@ -204,6 +204,18 @@ def test_a_sample_that_misses_the_rows_that_decide_is_replaced_by_all_rows(monke
     assert sampled.status == "pass_limit", "where the number of rows is given, it holds"
 
 
+def test_the_unit_of_the_targets_does_not_matter() -> None:
+    """In a unit of 2^60, the targets are about 1e-18."""
+    problem, unit = make_regression(0, n=4000), 2.0**-60
+    options = replace(OPTIONS, epsilon=0.1, tol=1e-6, resident_rows="10%", max_passes=60)
+    found = train(problem.in_memory(), options)
+    tiny = replace(problem, target=unit * problem.target)
+    again = train(tiny.in_memory(), replace(options, epsilon=unit * 0.1, C=unit))
+    assert again.passes == found.passes == 3
+    assert again.objective == pytest.approx(unit**2 * found.objective, rel=1e-6)
+    assert again.lower_bound == pytest.approx(unit**2 * found.lower_bound, rel=1e-6)
+
+
 def test_near_rows_that_do_not_raise_the_bound_are_seldom_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows that repeat twelve points; the same bits are found from any state, also from one saved without `raised`."""
     random = np.random.default_rng(1)
