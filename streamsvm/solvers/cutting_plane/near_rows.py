@@ -46,7 +46,8 @@ class Look:
     bound the rows' norms (row_norms.bound_rows). draws: whether far rows are sampled too. share: the fraction of its
     rows that a group keeps. most: the number of rows kept from all groups together. left: the largest allowed remainder
     in the bound of a later move of w (row_norms.RowNorm.bound_move). class_costs (2,): C_i of the classes.
-    bias_feature: the value of the constant feature. seed: the seed of the sampling.
+    bias_feature: the value of the constant feature. seed: the seed of the sampling. place: the margin to which the rows
+    are near, 1 in the formulas above.
     """
 
     w: F64
@@ -59,6 +60,7 @@ class Look:
     class_costs: F64
     bias_feature: float
     seed: int
+    place: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -195,9 +197,9 @@ def find_reach(look: Look, rows: Rows, margins: F64) -> F64:
 
 
 def _round_down(look: Look, margins: F64, lengths: F64) -> F64:
-    """Return a lower bound of |1 - m_i|, (n,), that allows for all rounding; lengths: |x_i|."""
+    """Return a lower bound of |place - m_i|, (n,), that allows for all rounding; lengths: |x_i|."""
     rounding = 2 * UNIT * (len(look.w) + 8) * float(np.linalg.norm(look.w)) + look.left
-    distance: F64 = np.abs(1.0 - margins) * (1.0 - 4 * UNIT) - rounding * lengths - 4 * UNIT
+    distance: F64 = np.abs(look.place - margins) * (1.0 - 4 * UNIT) - rounding * lengths - 4 * UNIT * look.place
     return np.maximum(distance, 0.0)
 
 

@@ -199,7 +199,7 @@ class NearKinks(NearTotals):
 def scan_near_kinks(loss: KinkedLoss, w: F64, norm: RowNorm, most: int, n_rows: int, bias_feature: float) -> Scan:
     """Return the pass that keeps up to `most` rows near their kinks at w."""
     share, squares = min(1.0, GROUP_SHARE * most / n_rows), norm.bound_by_squares()
-    look = Look(w, norm, squares, False, share, most, 0.0, np.empty(0), bias_feature, 0)
+    look = Look(w, norm, squares, False, share, most, 0.0, np.empty(0), bias_feature, 0, place=0.0)
     start, combine = partial(_start_near, len(w)), partial(_combine_near, share)
     return Scan(start, add_near_kinks, combine, (look, loss), weights=w[None, :])
 
@@ -223,7 +223,7 @@ def add_near_kinks(totals: NearKinks, rows: Rows, look: Look, loss: KinkedLoss) 
     add_row_magnitudes(totals.magnitudes, np.zeros(len(look.w)), rows.X, costs)
     totals.magnitudes[-1] += abs(look.bias_feature) * float(np.sum(costs))
     totals.n_rows += rows.n_rows
-    near_rows.keep_near(totals, rows, look, 1.0 - np.min(np.abs(u), axis=0), scores, costs)
+    near_rows.keep_near(totals, rows, look, np.min(np.abs(u), axis=0), scores, costs)
 
 
 def _sum_active(rows: Rows, kinks: Kinks, u: F64, bias_feature: float) -> RowSums:

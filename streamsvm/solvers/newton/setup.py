@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.data.rows.source import RowSource, plan_groups
+from streamsvm.data.rows.source import TILE_BYTES, RowSource, plan_groups
 from streamsvm.losses.convex import SmoothLoss, has_kinks
 from streamsvm.numeric.gram import BUFFER_ROWS
 from streamsvm.numeric.row_norms import RowNorm
@@ -29,7 +29,7 @@ SMALL_BYTES = 32 << 20  # Smaller data stay in memory, and one pass proves the g
 KINK_ROWS = 20_000  # the same if the loss has kinks: the minimiser of more rows takes longer than further passes
 COPIES = 3  # copies of the sample while it is fetched
 ROW_VECTORS = 8  # vectors of 8 bytes for each row of the sample
-HELD = 6  # a group may take this many times its kept rows while it is read: more rows, and copies of some
+HELD = 5 * GROUP_SHARE  # times the kept rows in a group while it is read: twice its share, a copy, and the share chosen
 KINK_VECTORS = 40  # additional vectors if the loss has kinks
 MATRICES = 8  # matrices (width, width) of the driver: Hessian and its factor, norm, products
 SUMS = 2  # the two parts of the Hessian in the totals of a task
@@ -73,6 +73,7 @@ class NewtonSolver(LinearSolver):
         small = KINK_ROWS if kinks else SMALL_BYTES // row_bytes
         wanted = max(LEAST_ROWS, self.rows_a_feature * self._count_weights(), n // SHARE, small)
         other = need.driver_bytes + 8 * need.totals_bytes + 2 * self.source.stream_bytes()
+        other += 8 * self._find_tile_bytes() if kinks else 0
         copies = COPIES + (GROUP_SHARE + 8 * HELD / len(plan_groups(self.source)) if kinks else 0)
         most = budget.count_rows(n, options.resident_rows, round(copies * row_bytes), other, n if kinks else wanted)
         number = min(most, wanted) if options.resident_rows is None else most
@@ -85,6 +86,11 @@ class NewtonSolver(LinearSolver):
     def _find_row_bytes(self) -> int:
         vectors = self.row_vectors + (KINK_VECTORS // COPIES if has_kinks(self.parameters.loss) else 0)
         return self.source.nbytes // self.source.n_rows + 8 * vectors
+
+    def _find_tile_bytes(self) -> int:
+        """Return the bytes of a streamed tile whose rows near their kinks are sought."""
+        row_bytes = max(1, self.source.nbytes // self.source.n_rows)
+        return min(self.source.n_rows, TILE_BYTES // row_bytes + 1) * self._find_row_bytes()
 
     def _find_look_bytes(self) -> int:
         """Return the bytes of the matrix of the norm."""
@@ -118,7 +124,7 @@ class NewtonSolver(LinearSolver):
         if not has_kinks(self.parameters.loss) or not self.parameters.resident_rows:
             return MemoryNeed(driver, turn, totals, shared)
         n_kept, n_groups = self.parameters.resident_rows, len(plan_groups(self.source))
-        totals += HELD * (n_kept // n_groups + 1) * self._find_row_bytes() + 8 * 4 * width
+        totals += HELD * (n_kept // n_groups + 1) * self._find_row_bytes() + self._find_tile_bytes() + 8 * 4 * width
         gathered = GROUP_SHARE * n_kept * self._find_row_bytes()
         return MemoryNeed(driver + gathered, turn, totals, shared + matrix_bytes, gathered_bytes=gathered)
 

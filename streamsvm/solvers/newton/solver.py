@@ -63,6 +63,7 @@ EXACT_STEP = 1e-12  # replaces LAST_STEP where Newton's method is exact, because
 EXACT_STEPS = 20  # replaces MOST_STEPS in the same case
 PATH_STEPS = 60  # the maximum number of steps of the interior-point method
 MORE_STEPS = 300  # replaces PATH_STEPS if that number of steps did not lead to a proof
+IDLE_PASSES = 10  # After this many passes whose near rows did not raise the lower bound, few passes keep near rows.
 NEARLY = 0.002  # the minimiser of the near rows is the next point if the gap is at most this share of P
 LEAST_TOL = 1e-11  # the least tolerance for smoothing: rounding hides the curvature of narrower kinks
 SMOOTH_SHARE = 0.3  # the share of the requested relative gap that the smoothing of kinks may use
@@ -145,15 +146,23 @@ def raise_by_kinks(
     w, a, lowest = minimise_kinks(own, kinks, bias, LAST_STEP * settings.tol, most, start, linear)
     bound = bound_by_kinks(own, kinks, a, bias, beyond)
     if bound.value > state.lower_bound:
-        state = replace(state, lower_bound=bound.value, bound_rounding=bound.rounding, tried_rounding=0.0)
+        raised: dict[str, Any] = {"lower_bound": bound.value, "bound_rounding": bound.rounding, "raised": state.passes}
+        state = replace(state, **raised, tried_rounding=0.0)
     is_near = beyond is None or state.objective - bound.value <= NEARLY * state.objective
     return replace(state, next_w=w, reach=0.0) if follows and is_near and lowest < state.objective else state
 
 
 def _look_for_kinks(settings: Newton, state: State, look: Look, held: Rows | None) -> list[Scan]:
-    """Return the scan that keeps the rows near their kinks, unless the loss has none or all rows are in memory."""
+    """Return the scan that keeps the rows near their kinks, unless the loss has none or all rows are in memory.
+
+    If near rows have not raised the lower bound for IDLE_PASSES passes, they are kept only 16, 32, 64 and so on passes
+    after they last raised it, because the interior-point method may take longer than the pass.
+    """
     has_all = held is not None and held.n_rows == state.n_rows
     if not has_kinks(settings.loss) or not settings.resident_rows or has_all:
+        return []
+    idle = state.passes - state.raised
+    if idle > IDLE_PASSES and idle.bit_count() > 1:  # a number with more than one bit is not a power of two
         return []
     most, bias = settings.resident_rows, settings.bias_feature
     return [scan_near_kinks(settings.loss, state.next_w, look.norm, most, state.n_rows, bias)]
@@ -248,7 +257,7 @@ def solve(settings: Newton, state: Any) -> Requests:
         if near:  # after a step that did not reach a lower P, Newton's method makes the next one
             follows = np.array_equal(ends[1], state.best_w) and state.objective < before.objective
             state = raise_by_kinks(settings, state, *find_beyond(near[0], *of_kinks[0].shared), follows=follows)
-        elif held is not None and has_kinks(settings.loss):
+        elif held is not None and held.n_rows == state.n_rows and has_kinks(settings.loss):
             state = raise_by_kinks(settings, state, held)
         state = state.counted(before)
         yield Step(state, state.progress, find_status(state.progress, settings.tol, state.stuck, STUCK_STEPS))

@@ -238,7 +238,8 @@ class State(Iterates):
 
     width: the width of the smoothing, 0 before the first pass and for smooth losses. pace: the smallest factor on the
     width in one step. damping: the weight of the kinks' tails (`take_step`). A (d+1, d+1), reach: the ball of the
-    next pass, |u| <= reach for points w + A'u; empty and 0 if there is no ball.
+    next pass, |u| <= reach for points w + A'u; empty and 0 if there is no ball. raised: the number of the pass, counted
+    from 0, in which rows near their kinks last raised the lower bound; 0 before the first such pass.
     """
 
     A: F64 = grows("k", "k")
@@ -246,7 +247,9 @@ class State(Iterates):
     width: float = 0.0
     pace: float = FIRST_PACE
     damping: float = 0.0
+    raised: int = 0
     kept: ClassVar = ("width",)
+    added: ClassVar = ("raised",)
 
     def check(self) -> None:
         """Raise ValueError if A is neither empty, as before the first pass, nor of the width of w."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,12 +19,14 @@ from streamsvm.numeric.row_norms import RowNorm
 from streamsvm.numeric.rows import score_rows
 from streamsvm.options import TrainOptions
 from streamsvm.problems.regression import EpsilonInsensitive
+from streamsvm.runs.records import flatten, restore
 from streamsvm.runs.results import Result
 from streamsvm.runs.train import train
 from streamsvm.runs.tune import tune
-from streamsvm.solvers.newton import setup
+from streamsvm.solvers.newton import setup, solver
 from streamsvm.solvers.newton.kinks import bound_by_kinks, drop_common, find_beyond, scan_near_kinks
-from streamsvm.solvers.newton.solver import PATIENCE, Newton, solve
+from streamsvm.solvers.newton.solver import IDLE_PASSES, PATIENCE, Newton, raise_by_kinks, solve
+from streamsvm.solvers.newton.steps import State
 from tests.conftest import F64, run_python
 from tests.linear_problems import run_steps
 from tests.regression_problems import LOSSES, Regression, make_regression
@@ -199,6 +202,42 @@ def test_a_sample_that_misses_the_rows_that_decide_is_replaced_by_all_rows(monke
     assert found.objective == pytest.approx(find_minimum(problem, 1.0, epsilon, LOSSES[0]), rel=2e-4)
     sampled = train(problem.in_memory(), replace(options, resident_rows=300, max_passes=PATIENCE + 1))
     assert sampled.status == "pass_limit", "where the number of rows is given, it holds"
+
+
+def test_the_unit_of_the_targets_does_not_matter() -> None:
+    """In a unit of 2^60, the targets are about 1e-18."""
+    problem, unit = make_regression(0, n=4000), 2.0**-60
+    options = replace(OPTIONS, epsilon=0.1, tol=1e-6, resident_rows="10%", max_passes=60)
+    found = train(problem.in_memory(), options)
+    tiny = replace(problem, target=unit * problem.target)
+    again = train(tiny.in_memory(), replace(options, epsilon=unit * 0.1, C=unit))
+    assert again.passes == found.passes == 3
+    assert again.objective == pytest.approx(unit**2 * found.objective, rel=1e-6)
+    assert again.lower_bound == pytest.approx(unit**2 * found.lower_bound, rel=1e-6)
+
+
+def test_near_rows_that_do_not_raise_the_bound_are_seldom_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows that repeat twelve points; the same bits are found from any state, also from one saved without `raised`."""
+    random = np.random.default_rng(1)
+    X = random.normal(size=(12, 5)).astype(np.float32).astype(np.float64)[random.integers(0, 12, 3000)]
+    source = Regression(X, np.round(2 * X[:, 0]), random.integers(0, 3, 3000).astype(float)).in_memory()
+    settings, tried = Newton(EpsilonInsensitive(0.5, 0.1, np.empty(0)), 200, 1e-6), []
+
+    def note(settings: Newton, state: State, *others: Any, **follows: bool) -> State:
+        tried.append(state.passes)
+        return raise_by_kinks(settings, state, *others, **follows)
+
+    monkeypatch.setattr(solver, "raise_by_kinks", note)
+    steps = run_steps(source, solve(settings, settings.start(source.n_rows, 5)), 50)
+    assert len(steps) == 50
+    last = steps[-1].state.raised
+    assert tried == [*range(last + IDLE_PASSES + 1), last + 16, last + 32]
+    for at in (5, 20, 40):
+        again = run_steps(source, solve(settings, steps[at].state), 49 - at)
+        np.testing.assert_array_equal(again[-1].state.next_w, steps[-1].state.next_w)
+        assert again[-1].progress == steps[-1].progress
+    arrays = {name: np.asarray(value) for name, value in flatten(steps[20].state).items() if name != "raised"}
+    assert restore(settings.start(source.n_rows, 5), arrays, source.n_rows).raised == 0
 
 
 @pytest.mark.filterwarnings("ignore:Liblinear failed to converge")
