@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.data.rows.source import RowSource
+from streamsvm.data.rows.source import RowSource, plan_groups
 from streamsvm.numeric.rows import Rows
 from streamsvm.options import TrainOptions, count_driver_threads
 from streamsvm.passes import MemoryNeed, Requests
 from streamsvm.problems.classification import MULTINOMIAL
 from streamsvm.solvers.crammer_singer.setup import ClassModel
-from streamsvm.solvers.cutting_plane.cuts import add_magnitudes, start_magnitudes
+from streamsvm.solvers.cutting_plane.cuts import add_magnitudes, most_cuts, start_magnitudes
 from streamsvm.solvers.cutting_plane.master import scale_costs, solve_master
 from streamsvm.solvers.cutting_plane.sample_model import FIRST_STEPS, STEPS, solve
 from streamsvm.solvers.options import SoftmaxOptions
@@ -22,6 +22,7 @@ from streamsvm.solvers.softmax.solver import MOST_SCORES, SECANTS, Softmax, Stat
 from streamsvm.solvers.solver import Budget, FirstSample, Solver
 
 COPIES = 3  # copies of the sample while it is fetched
+LEAST_CUTS, CUTS_BYTES = 16, 128 << 20  # the cuts take about so many bytes, but are at least so many
 ROW_VECTORS = 4  # vectors of 8 bytes for each row of the sample
 SCORES = 6  # numbers of 8 bytes for each row of the sample and each class: scores, moves, probabilities
 VECTORS = 32 + 4 * SECANTS + SUMMED_PARTS  # vectors of the width of W in the driver, besides the cuts
@@ -38,10 +39,13 @@ class SoftmaxSolver(ClassModel, Solver):
         self.source, self.bias_feature = source, own.intercept_scaling
         self.width = len(costs) * (source.n_features + 1)
         about: dict[str, Any] = {"bias_feature": own.intercept_scaling, "tol": tol, "seed": options.seed}
-        self.parameters = Softmax(class_costs=costs, resident_rows=1, threads=count_driver_threads(options), **about)
-        need = self.memory(1)
-        other = need.driver_bytes + 2 * need.totals_bytes + 2 * source.stream_bytes()
-        n, row_bytes = source.n_rows, COPIES * self._find_row_bytes()
+        most = min(most_cuts(self.width), max(LEAST_CUTS, CUTS_BYTES // (8 * self.width)))
+        limits = {"threads": count_driver_threads(options), "max_cuts": most}
+        self.parameters = Softmax(class_costs=costs, resident_rows=1, **limits, **about)
+        need, threads = self.memory(1), self.parameters.threads
+        levels = (len(plan_groups(source)) - 1).bit_length()  # of the tree of sums; one total waits on each of them
+        other = need.driver_bytes + (3 * threads + levels) * need.totals_bytes + threads * source.stream_bytes()
+        n, row_bytes = source.n_rows, self._find_row_bytes()
         n_rows = budget.count_rows(n, options.resident_rows, row_bytes, other, n)
         self.parameters = replace(self.parameters, resident_rows=max(1, n_rows))
         self.settings = {"task": "multinomial", **told, **about, "resident_rows": self.parameters.resident_rows}
@@ -49,7 +53,7 @@ class SoftmaxSolver(ClassModel, Solver):
 
     def _find_row_bytes(self) -> int:
         scores = SCORES * len(self.parameters.class_costs)
-        copies = 1 + self.parameters.is_wide  # the copies of `COPIES` are float32
+        copies = COPIES * (1 + self.parameters.is_wide)  # those of `COPIES` are float32
         return copies * self.source.nbytes // self.source.n_rows + 8 * (ROW_VECTORS + scores)
 
     def start(self) -> Any:
@@ -73,7 +77,7 @@ class SoftmaxSolver(ClassModel, Solver):
         curved = 8 * width**2 if width <= MOST_CURVED else 0
         axes = 8 * (self.source.n_features + 1) ** 2 if self.source.n_features <= MOST_AXES else 0
         points, tile = 8 * (max(len(FIRST_STEPS), len(STEPS)) + 1) * width, 8 * 5 * max(MOST_SCORES, 256 * K)
-        more = COPIES * self.parameters.resident_rows * self._find_row_bytes()
+        more = self.parameters.resident_rows * self._find_row_bytes()
         more += 8 * VECTORS * width + (4 + SUMMED_PARTS) * curved + 3 * axes + 4 * PART_ROWS * self.source.n_features
         return self.parameters.need_memory(width, points + curved + tile, 2 * points, more)
 

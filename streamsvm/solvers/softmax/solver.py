@@ -33,7 +33,7 @@ from streamsvm.solvers.cutting_plane.line_search import CutTotals
 from streamsvm.solvers.cutting_plane.sample_model import ModelState, SampleModel
 from streamsvm.solvers.softmax.newton import MOST_CURVED, PART_ROWS, Model, Sample, add_hessian, minimise
 
-MOST_SCORES = 1 << 20  # the scores of this many rows times classes are held at a time
+MOST_SCORES = 1 << 18  # the scores of this many rows times classes are held at a time
 MODEL_SHARE = 0.1  # the gradient of the model is minimised to this share of the requested gap
 GAP_SHARE = 0.001  # or to this share of the current gap
 FIRST_SHARE = 0.03  # the gradient of the sample's own problem is minimised to this share of P
