@@ -119,6 +119,7 @@ NEWTON = SolverRecord(
     own=own_options.NewtonOptions,
     solver="streamsvm.solvers.newton.setup:NewtonSolver",
     process_bytes=OTHER_BYTES,
+    compiled=("newton", "newton-kinks"),
     reads={"tol": ALWAYS, "resident_rows": ALWAYS},
 )
 SOLVERS = [

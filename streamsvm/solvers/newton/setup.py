@@ -43,7 +43,8 @@ L1_VECTORS = 12  # vectors (d+1,) of the driver between steps; a step needs the 
 class NewtonSolver(LinearSolver):
     """Newton's method for a smooth loss, started from a sample of the rows in memory."""
 
-    name, compiled = "newton", ("newton",)
+    name = "newton"
+    compiled: tuple[str, ...] = ("newton",)
     rows_a_feature, row_vectors, n_vectors = ROWS_A_FEATURE, ROW_VECTORS, 0
     starts_warm = False
 
@@ -52,6 +53,8 @@ class NewtonSolver(LinearSolver):
         self.source, self.bias_feature, self.has_classes = source, own.intercept_scaling, problem.has_classes
         about: dict[str, Any] = {"tol": float(options.tol), "bias_feature": own.intercept_scaling}
         self.parameters = self._make_parameters(problem.make_loss(source, options), **about, seed=options.seed)
+        if has_kinks(self.parameters.loss):
+            self.compiled = ("newton", "newton-kinks")
         resident_rows, fits_all = self._count_rows(options, budget)
         self.parameters = replace(self.parameters, resident_rows=resident_rows, fits_all=fits_all)
         penalty = {} if options.penalty == "l2" else {"penalty": options.penalty}
@@ -147,9 +150,14 @@ class L1NewtonSolver(NewtonSolver):
 
 
 def run_kernels(group: str, rows: Rows) -> None:
-    """Call the compiled functions that sum gradient and curvature, and for |w|_1 those that minimise the model."""
+    """Call the compiled functions of one group.
+
+    These sum gradient and curvature, keep the rows near their kinks, or, for |w|_1, also minimise the model.
+    """
     if group == "newton":
         sum_rows(rows, np.zeros((2, 3)), Look(Logistic((1.0, 1.0)), 1.0, RowNorm(np.eye(3)), 1.0)).least.finish()
+        return
+    if group == "newton-kinks":
         kinked = EpsilonInsensitive(1.0, 0.1, np.zeros(2))
         near = scan_near_kinks(kinked, np.zeros(3), RowNorm(np.eye(3)), 1, rows.n_rows, 1.0)
         near.add(near.start(), rows, *near.shared)
