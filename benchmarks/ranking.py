@@ -216,7 +216,8 @@ def store_sources(data: Path, work: Path) -> Iterator[tuple[str, str, tuple[floa
     yield "generated, 1,200,000 x 40", "roc-area", (0.01, 1.0), generated
     yield "generated, 600,000 x 40", "roc-area", (0.01, 1.0), write_generated(work / "half", 600_000, truth)
     _, _, parts = next(read_sources(data, work))
-    yield "Covertype", "roc-area", (1.9,), ingest(parts[-1].X, work / "covertype", 2 * parts[-1].y - 1)
+    rows = parts[-1].take(np.arange(parts[-1].n_rows))
+    yield "Covertype", "roc-area", (1.9,), ingest(rows.X, work / "covertype", 2 * rows.codes - 1)
     for name, scales in (("equal", np.ones(46)), ("uneven", np.geomspace(1, 0.1, 46))):
         made = make_queries(work / name, 1_000_000, 46, 50, 1.0, scales)
         yield f"1,000,000 x 46 in 20,000 queries, {name} scales", "rank", (1e-3, 0.1, 10.0), made

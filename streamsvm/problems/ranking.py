@@ -316,7 +316,7 @@ def _list_starts(source: RowSource, share: int, shares: int) -> tuple[I64, I64]:
     return queries, rows
 
 
-ROW_VECTORS = 28  # vectors of 8 bytes per row: scores, also in twice the precision, and pair counts
+ROW_VECTORS = 33  # vectors of 8 bytes per row: scores, also in twice the precision, and pair counts
 LARGEST_QUERY_BYTES = 16 << 20  # With a larger query, the driver holds the scores of all rows.
 SAMPLE_BYTES = 16 << 20  # maximum size of the sample in bytes; a sample of long rows has fewer rows
 # Copies of the largest query in a task: one at each end of the task's rows, one where two tasks meet, and one while its

@@ -41,7 +41,7 @@ INNER_SHARES = (1.0, 1 / 4, 1 / 16)  # parts of the step on the sample that are 
 LOOKED_AT, HALVINGS = 1 << 17, (10, 40)  # rows that all bisections visit together; fewest and most bisections
 AHEAD = 0.1  # the step for the cut if P rises from the start of the segment
 NEARER = (1.0, 1 / 4)  # parts of the step to the line search's point at which cuts are made
-FARTHER = 4.0  # the factor by which the line search's step grows with each step that made no progress
+FARTHER, FARTHEST = 4.0, 64  # the growth of the line search's step with each step without progress, and its most powers
 MOST_POINTS, FEW_POINTS = 8, 4  # the largest number of points of a pass, and the number if each point takes memory
 KEPT_POINTS = 50  # points of active cuts of the model at which the next model first gets cuts
 
@@ -100,10 +100,17 @@ class Sample:
 def draw_sample(pairs: Pairs, cost: float, n_rows: int, is_shuffled: bool = False) -> Sample:
     """Return a sample of at least n_rows rows, if there are as many, and fewer than twice as many (`Pairs.thin`).
 
-    If the sample has no pairs, return all rows.
+    If the sample has no pairs, the rows of a single query are drawn again, evenly from each rank; of several queries,
+    all rows are returned.
     """
-    sample, rows = pairs.thin(max(1, len(pairs.ranks) // n_rows), is_shuffled)
-    total = sample.total
+    stride = max(1, len(pairs.ranks) // n_rows)
+    sample, rows = pairs.thin(stride, is_shuffled)
+    if (total := sample.total) == 0.0 and len(pairs.starts) == 2:
+        by_rank = np.argsort(pairs.ranks, kind="stable")
+        firsts = np.append(True, np.diff(pairs.ranks[by_rank]) > 0)
+        rows = np.sort(by_rank[firsts | (np.arange(len(by_rank)) % stride == 0)])
+        sample = Pairs(pairs.ranks[rows], pairs.weight[rows], np.array([0, len(rows)]))
+        total = sample.total
     if total == 0.0:
         return Sample(pairs, np.arange(len(pairs.ranks)), cost, is_whole=True)
     is_whole = len(rows) == len(pairs.ranks)
@@ -145,7 +152,7 @@ def choose_points(settings: CutSettings, sample: Sample, state: Any) -> tuple[An
     """
     width, room = len(state.best_w), sample.most_points - 1
     is_enough = len(sample.rows) >= ROWS_A_FEATURE * width or (sample.is_whole and width <= MOST_FEATURES)
-    if not is_enough or is_noisy(state, settings.tol):
+    if not is_enough or not np.isfinite(sample.cost) or is_noisy(state, settings.tol):
         return state, search_line(settings, sample, state) if state.passes else np.empty((0, width))
     if state.stuck:
         W = state.points[state.stuck * room - 2 :][:room]
@@ -166,7 +173,7 @@ def search_line(settings: CutSettings, sample: Sample, state: CutState) -> F64:
     slope = None if is_noisy(state, settings.tol) else float(squares[0] - state.cuts[_find_highest(state)] @ moves)
     thin, rows = _thin(sample)
     step = find_step(thin, start[rows], (end - start)[rows], squares, slope) or AHEAD
-    return state.best_w + np.outer(np.array(NEARER) * min(1.0, FARTHER**state.stuck * step), moves)
+    return state.best_w + np.outer(np.array(NEARER) * min(1.0, FARTHER ** min(state.stuck, FARTHEST) * step), moves)
 
 
 def minimise_model(settings: CutSettings, sample: Sample, state: Any) -> tuple[Any, F64]:

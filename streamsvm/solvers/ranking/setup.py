@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -23,6 +24,7 @@ from streamsvm.solvers.options import RankingOptions
 from streamsvm.solvers.ranking import solver, streaming
 from streamsvm.solvers.ranking.sample_model import (
     FEW_POINTS,
+    KEPT_POINTS,
     MOST_FEATURES,
     MOST_LOOKS,
     MOST_POINTS,
@@ -65,10 +67,14 @@ class RankingSolver(Solver):
         """Return the initial state for costs `factor` times larger, with the cuts of the state `before`."""
         return scale_costs(before, factor, self.parameters.tol)
 
+    @cached_property
+    def drawn(self) -> Sample:
+        """The sample of the pairs, without its rows."""
+        return draw_sample(self.found, self.parameters.pair_cost, self.sample_rows, self.source.is_shuffled)
+
     def solve(self, state: solver.State) -> Requests:
         """Yield the passes of the solver, step by step."""
-        sample = draw_sample(self.found, self.parameters.pair_cost, self.sample_rows, self.source.is_shuffled)
-        return solver.solve(self.parameters, solver.PairSearch(self.found), self.n_pairs, sample, state)
+        return solver.solve(self.parameters, solver.PairSearch(self.found), self.n_pairs, self.drawn, state)
 
     def memory(self, threads: int) -> MemoryNeed:  # noqa: ARG002
         """Return the memory.
@@ -77,15 +83,15 @@ class RankingSolver(Solver):
         and its own rows' entries of the vectors that have one entry per row.
         """
         n, d, parameters = self.source.n_rows, self.source.n_features, self.parameters
-        most_rows = min(n, 2 * self.sample_rows)
-        points = 1 + (MOST_POINTS if most_rows == n else FEW_POINTS)
-        model_bytes, sample_bytes = count_model_bytes(d), count_sample_bytes(self.source, most_rows)
+        points, exact = 1 + self.drawn.most_points, 4 * len(solver.LONGER)  # exact scores are pairs of numbers
+        scores = max(points, exact)
+        model_bytes, sample_bytes = count_model_bytes(d), count_sample_bytes(self.source, len(self.drawn.rows))
         return MemoryNeed(
             driver_bytes=parameters.driver_bytes(d) + 8 * ranking.ROW_VECTORS * n + sample_bytes + model_bytes,
             turn_bytes=parameters.turn_bytes(d) + 8 * (ranking.ROW_VECTORS - HELD_VECTORS) * n + model_bytes,
-            totals_bytes=8 * points * (d + n // len(plan_groups(self.source))),
+            totals_bytes=8 * (points * d + scores * n // len(plan_groups(self.source))),
             shared_bytes=8 * points * d,
-            gathered_bytes=8 * points * n,
+            gathered_bytes=8 * scores * n,
             by_row_bytes=8 * points * n,
         )
 
@@ -137,13 +143,14 @@ class FewRanksSolver(QueryRankingSolver):
     def memory(self, threads: int) -> MemoryNeed:  # noqa: ARG002
         """Return the memory.
 
-        The totals of a task are histograms of the scores at some points, or two cuts; for cuts, the task receives their
-        tables. The driver holds the rows of the sample, and evaluates the histograms.
+        The totals of a task are histograms of the scores at some points, or the cuts there; for cuts, the task receives
+        their tables. The driver holds the rows of the sample, and evaluates the histograms.
         """
         d, points = self.source.n_features, 1 + FEW_POINTS
         sample_bytes, model_bytes = count_sample_bytes(self.source, len(self.found.rows)), count_model_bytes(d)
         totals = points * max(histograms.histogram_bytes(self.found.totals.n_ranks), 8 * 4 * d)
-        shared, measured = 8 * points * d + 2 * 8 * histograms.MOST_CELLS, histograms.MEASURE_BYTES
+        tables = 8 * (1 + points) * histograms.MOST_CELLS
+        shared, measured = 8 * points * d + tables, histograms.MEASURE_BYTES + tables
         need = self.parameters.need_memory(d, totals, shared, sample_bytes + measured + model_bytes)
         return replace(need, turn_bytes=need.turn_bytes + measured + model_bytes)
 
@@ -158,7 +165,8 @@ def count_model_bytes(n_features: int) -> int:
     if n_features > MOST_FEATURES:
         return 0
     most = cuts.most_cuts(n_features)
-    return cuts.cut_bytes(n_features, most + MOST_LOOKS) - cuts.cut_bytes(n_features, most)
+    kept = 2 * 8 * KEPT_POINTS * n_features
+    return cuts.cut_bytes(n_features, most + MOST_LOOKS) - cuts.cut_bytes(n_features, most) + kept
 
 
 def set_up(source: RowSource, options: TrainOptions, own: RankingOptions, _: Budget) -> RankingSolver:

@@ -121,7 +121,8 @@ def solve(settings: Ranking, search: Search, total: float, sample: Sample, state
             state, points = choose_points(settings, sample, state)
             W = np.concatenate((W, points))
         state, found, passes = yield from search.evaluate(settings, sample, state, W)
-        violation = (float(found.losses[0]) - state.slack) / (settings.pair_cost * total)
+        loss = float(found.losses[0]) if before.passes else np.inf  # the first point of the first step is 0
+        violation = (loss - state.slack) / (settings.pair_cost * total)
         state, cuts = move(state, found), sum_pairs(found.cuts, found.offsets)
         state = take_cuts(state, before, cuts, settings.max_cuts, settings.tol, passes)
         yield Step(state, state.progress, find_status(state, settings.tol, settings.epsilon, violation))
@@ -130,7 +131,7 @@ def solve(settings: Ranking, search: Search, total: float, sample: Sample, state
 def move(state: State, found: Found) -> State:
     """Return the state moved to the best of the points if P is lower there."""
     objectives = np.einsum("kj,kj->k", found.W, found.W) / 2 + found.losses
-    best = int(np.argmin(objectives))
+    best = int(np.argmin(np.where(np.isnan(objectives), np.inf, objectives)))
     return move_to(state, found.W[best], objectives[best], state.bound_loss(np.abs(found.W[best])))
 
 
