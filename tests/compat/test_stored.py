@@ -23,8 +23,9 @@ FAR = 1e-3  # relative, of objectives, which are proved to their tolerance only
 
 # What later commits changed on purpose. Float64 rows are scaled before they are rounded to float32:
 SCALED_LATER = {"hinge-scaled"}
-# Other steps lead to the optimum, by an interior-point method for classes, and by more precise sums for kernels:
-OTHER_STEPS = {"joint-kernel", "tube-nu", "kernel-poly"}
+# Other steps lead to the optimum, by an interior-point method for classes, and by more precise sums for kernels; by a
+# model of all pairs for rankings, and by the rows near their kinks for regressions:
+OTHER_STEPS = {"joint-kernel", "tube-nu", "kernel-poly", "rank", "rank-two", "rank-roc-area", "tube", "fit-regression"}
 # Newton's method on the rows in memory starts at another width in a run that was stopped before its first step:
 OTHER_SUMS = {"map"}
 LAST_BITS = 1e-14
@@ -143,7 +144,7 @@ def test_an_interrupted_command_goes_on_to_the_same_end(told: dict[str, Any], na
 @pytest.mark.parametrize("name", stored.FITS)
 def test_an_estimator_goes_on_from_its_checkpoint(told: dict[str, Any], name: str) -> None:
     shutil.copytree(Path("stopped", name), Path("resumed", name))
-    require_same_end(stored.write_fit(name, "resumed"), told["fits"][name], told["is_same"])
+    require_same_end(stored.write_fit(name, "resumed"), told["fits"][name], told["is_same"] and name not in OTHER_STEPS)
 
 
 def test_a_model_is_updated_after_an_append(told: dict[str, Any]) -> None:
