@@ -18,7 +18,7 @@ from streamsvm.solvers.cutting_plane import coordinate_ascent
 from streamsvm.solvers.label_newton import setup
 from streamsvm.solvers.label_newton import solver as label_solver
 from streamsvm.solvers.label_newton import steps as label_steps
-from streamsvm.solvers.newton import l1_solver, solver
+from streamsvm.solvers.newton import kinks, l1_solver, solver
 from streamsvm.system import deadline
 from tests.conftest import make_problem
 from tests.label_problems import make_labels
@@ -31,7 +31,7 @@ STARTS = {
     "a step of Newton's method": (solver, "sum_rows", {"loss": "logistic"}, False),
     "a step with the penalty l1": (l1_solver, "sum_rows", {"loss": "logistic", "penalty": "l1"}, False),
     "a step of the interior-point method": (
-        solver,
+        kinks,
         "_go_on",
         {"task": "regress", "loss": "epsilon_insensitive"},
         False,

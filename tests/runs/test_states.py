@@ -68,7 +68,7 @@ CHANGES: dict[str, Callable[[Any], Any]] = {
     "not a number": with_nan,
 }
 # The length of each is its own: no other array tells of it.
-ANY_LENGTH = {("one read", "points"), ("block ascent", "resident")}
+ANY_LENGTH = {("one read", "points"), ("ranking", "points"), ("block ascent", "resident")}
 
 
 def list_damages(name: str, sound: dict[str, Any]) -> Iterator[tuple[str, str, Any]]:

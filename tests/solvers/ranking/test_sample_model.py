@@ -41,7 +41,8 @@ def count_passes(search: str) -> int:
 
 
 @pytest.mark.parametrize(
-    ("search", "most"), [("held", 12), ("queries", 7), pytest.param("histograms", 12, marks=pytest.mark.slow)]
+    ("search", "most"),
+    [("held", 12), ("queries", 7), pytest.param("histograms", 12, marks=pytest.mark.slow("over a million rows"))],
 )
 def test_the_model_takes_a_third_of_the_passes_of_the_line_search(
     search: str, most: int, monkeypatch: pytest.MonkeyPatch
