@@ -42,7 +42,11 @@ def count_passes(search: str) -> int:
 
 @pytest.mark.parametrize(
     ("search", "most"),
-    [("held", 12), ("queries", 7), pytest.param("histograms", 12, marks=pytest.mark.slow("over a million rows"))],
+    [
+        ("held", 12),
+        ("queries", 7),
+        pytest.param("histograms", 12, marks=pytest.mark.slow("the histograms take seconds")),
+    ],
 )
 def test_the_model_takes_a_third_of_the_passes_of_the_line_search(
     search: str, most: int, monkeypatch: pytest.MonkeyPatch
