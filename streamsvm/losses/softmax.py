@@ -19,6 +19,19 @@ import numpy as np
 
 from streamsvm.numeric.rows import I32, Values
 
+LEAST_ROWS, MOST_SCORES = 256, 1 << 18  # the least rows, and about the most scores, that are computed at a time
+SCORE_ARRAYS = 5  # arrays of these scores that are held at once
+
+
+def count_rows(n_classes: int) -> int:
+    """Return the number of rows whose scores are computed at a time."""
+    return max(LEAST_ROWS, MOST_SCORES // n_classes)
+
+
+def score_bytes(n_classes: int) -> int:
+    """Return the bytes of the scores that are held at once."""
+    return 8 * SCORE_ARRAYS * n_classes * count_rows(n_classes)
+
 
 class Measured(NamedTuple):
     """The sums of the losses and of C_i H(p_i) over some rows, and the probabilities p_i, (n, K)."""

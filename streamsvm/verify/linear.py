@@ -27,13 +27,12 @@ from streamsvm.engines.merge import answer
 from streamsvm.kernels.kernel import compute_squares
 from streamsvm.losses.classes import add_line_losses, read_costs, score_classes
 from streamsvm.losses.convex import ConvexLoss, SmoothLoss
-from streamsvm.losses.softmax import find_slopes, measure
+from streamsvm.losses.softmax import count_rows, find_slopes, measure, score_bytes
 from streamsvm.models.model import LinearModel
 from streamsvm.numeric.labels import read_labels
 from streamsvm.numeric.rounding import UNIT, bound_rounding
 from streamsvm.numeric.rows import F64, Rows, compute_scores, take_rows, to_factor
 from streamsvm.passes import All, Scan
-from streamsvm.solvers.softmax.solver import MOST_SCORES
 from streamsvm.system.errors import InputError
 
 SLICE_ROWS = 1024  # number of rows whose scores for all weight vectors are held at once
@@ -204,7 +203,7 @@ def evaluate_softmax(model: LinearModel, engine: Engine, problem: dict[str, Any]
 
 def _add_softmax(W: F64, class_costs: F64, feature: float, totals: F64, rows: Rows) -> None:
     """Add the losses, the entropies, C_i |x_i| and C_i, and, from the second row on, the gradient of each class."""
-    size = max(256, MOST_SCORES // len(W))
+    size = count_rows(len(W))
     for at in range(0, rows.n_rows, size):
         tile = rows.slice(slice(at, at + size))
         costs = read_costs(class_costs, tile)
@@ -218,7 +217,7 @@ def _add_softmax(W: F64, class_costs: F64, feature: float, totals: F64, rows: Ro
 
 def count_softmax_bytes(n_classes: int, n_features: int) -> int:
     """Return the bytes of the sums of one task and of its scores: three arrays, and two of the tile before."""
-    return 8 * 2 * (n_classes + 1) * max(4, n_features + 1) + 8 * 5 * max(MOST_SCORES, 256 * n_classes)
+    return 8 * 2 * (n_classes + 1) * max(4, n_features + 1) + score_bytes(n_classes)
 
 
 def evaluate_one_class(model: LinearModel, engine: Engine, problem: dict[str, Any]) -> Found:

@@ -22,7 +22,7 @@ from streamsvm.solvers.cutting_plane import cuts
 from streamsvm.solvers.cutting_plane.master import scale_costs
 from streamsvm.solvers.options import RankingOptions
 from streamsvm.solvers.ranking import solver, streaming
-from streamsvm.solvers.ranking.sample_model import (
+from streamsvm.solvers.ranking.pair_model import (
     FEW_POINTS,
     KEPT_POINTS,
     MOST_FEATURES,

@@ -7,7 +7,7 @@ pair of weight 1. With the chosen K, the loss at w = 0 equals the loss of n rows
 paper's C. Every w gives a cut: the loss is at least b - a.w everywhere, with a = sum coefs_i x_i and b = offset
 (below). The cuts, the master problem and the lower bound are explained in cutting_plane.cuts.
 
-A step evaluates P and makes cuts at a few points, which a sample of the pairs suggests (ranking.sample_model), and
+A step evaluates P and makes cuts at a few points, which a sample of the pairs suggests (ranking.pair_model), and
 moves to the lowest P it finds. With `accelerated=False` the solver is the paper's algorithm, which makes its cut at the
 master's minimiser. In this module, a step makes two passes. The first returns the scores of all rows at the points,
 with which the driver counts the pairs by sorts. The second sums the rows for the cuts. (In ranking.streaming the driver
@@ -38,7 +38,7 @@ from streamsvm.numeric.rows import F64, Rows, add_rows, compute_scores
 from streamsvm.passes import All, Request, Requests, Scan, Step, Take, grows
 from streamsvm.solvers.cutting_plane.cuts import CutSettings, CutState, RowSums, find_status, is_noisy, move_to
 from streamsvm.solvers.cutting_plane.master import DOUBTFUL_STEPS, take_cuts
-from streamsvm.solvers.ranking.sample_model import Sample, choose_points, measure_pairs
+from streamsvm.solvers.ranking.pair_model import Sample, choose_points, measure_pairs
 
 LONGER = (0.0, 2.0**-48, 2.0**-36, 2.0**-24)  # relative increases in length of points in twice the precision
 MOST_CUTS = 9  # the largest number of cuts of a step
@@ -64,7 +64,7 @@ class State(CutState):
 
     latest (MOST_CUTS, 2): for each cut of the last step, the number 1 and its offset; the remaining rows are zeros.
     (Earlier versions made cuts on a segment, at steps that were recorded instead of the number 1.) points (p, d): the
-    points of the active cuts of the last model (ranking.sample_model).
+    points of the active cuts of the last model (ranking.pair_model).
     """
 
     latest: F64 = field(default_factory=lambda: np.zeros((MOST_CUTS, 2)))

@@ -37,7 +37,7 @@ from streamsvm.numeric.rows import F64, I64, Matrix, Rows, add_rows, compute_sco
 from streamsvm.passes import All, Request, RowTotals, Scan
 from streamsvm.solvers.cutting_plane.cuts import is_noisy, move_to
 from streamsvm.solvers.ranking import solver
-from streamsvm.solvers.ranking.sample_model import Sample, measure_pairs
+from streamsvm.solvers.ranking.pair_model import Sample, measure_pairs
 from streamsvm.solvers.ranking.solver import Found, Ranking, Searching, State
 
 Ends = tuple[int, int]

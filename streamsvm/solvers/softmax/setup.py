@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from streamsvm.data.rows.source import RowSource, plan_groups
+from streamsvm.losses.softmax import score_bytes
 from streamsvm.numeric.rows import Rows
 from streamsvm.options import TrainOptions, count_driver_threads
 from streamsvm.passes import MemoryNeed, Requests
@@ -18,7 +19,7 @@ from streamsvm.solvers.cutting_plane.master import scale_costs, solve_master
 from streamsvm.solvers.cutting_plane.sample_model import FIRST_STEPS, STEPS, solve
 from streamsvm.solvers.options import SoftmaxOptions
 from streamsvm.solvers.softmax.newton import MOST_AXES, MOST_CURVED, PART_ROWS, SUMMED_PARTS
-from streamsvm.solvers.softmax.solver import MOST_SCORES, SECANTS, Softmax, State
+from streamsvm.solvers.softmax.solver import SECANTS, Softmax, State
 from streamsvm.solvers.solver import Budget, FirstSample, Solver
 
 COPIES = 3  # copies of the sample while it is fetched
@@ -53,7 +54,7 @@ class SoftmaxSolver(ClassModel, Solver):
 
     def _find_row_bytes(self) -> int:
         scores = SCORES * len(self.parameters.class_costs)
-        copies = COPIES * (1 + self.parameters.is_wide)  # those of `COPIES` are float32
+        copies = COPIES * (1 + self.parameters.needs_float64)  # those of `COPIES` are float32
         return copies * self.source.nbytes // self.source.n_rows + 8 * (ROW_VECTORS + scores)
 
     def start(self) -> Any:
@@ -76,7 +77,7 @@ class SoftmaxSolver(ClassModel, Solver):
         width, K = self.width, len(self.parameters.class_costs)
         curved = 8 * width**2 if width <= MOST_CURVED else 0
         axes = 8 * (self.source.n_features + 1) ** 2 if self.source.n_features <= MOST_AXES else 0
-        points, tile = 8 * (max(len(FIRST_STEPS), len(STEPS)) + 1) * width, 8 * 5 * max(MOST_SCORES, 256 * K)
+        points, tile = 8 * (max(len(FIRST_STEPS), len(STEPS)) + 1) * width, score_bytes(K)
         more = self.parameters.resident_rows * self._find_row_bytes()
         more += 8 * VECTORS * width + (4 + SUMMED_PARTS) * curved + 3 * axes + 4 * PART_ROWS * self.source.n_features
         return self.parameters.need_memory(width, points + curved + tile, 2 * points, more)

@@ -23,7 +23,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from streamsvm.losses.classes import read_costs
-from streamsvm.losses.softmax import find_slopes, measure
+from streamsvm.losses.softmax import count_rows, find_slopes, measure
 from streamsvm.numeric.rounding import bound_rounding
 from streamsvm.numeric.rows import F64, Rows, to_factor
 from streamsvm.passes import Scan, grows
@@ -33,7 +33,6 @@ from streamsvm.solvers.cutting_plane.line_search import CutTotals
 from streamsvm.solvers.cutting_plane.sample_model import ModelState, SampleModel
 from streamsvm.solvers.softmax.newton import MOST_CURVED, PART_ROWS, Model, Sample, add_hessian, minimise
 
-MOST_SCORES = 1 << 18  # the scores of this many rows times classes are held at a time
 MODEL_SHARE = 0.1  # the gradient of the model is minimised to this share of the requested gap
 GAP_SHARE = 0.001  # or to this share of the current gap
 FIRST_SHARE = 0.03  # the gradient of the sample's own problem is minimised to this share of P
@@ -75,7 +74,7 @@ def start_totals(shape: tuple[int, ...], n_curved: int) -> SoftmaxTotals:
 
 def add_points(totals: SoftmaxTotals, rows: Rows, W: F64, class_costs: F64, bias_feature: float) -> None:
     """Add the losses, entropies and gradients of the rows at the points W (k, K, d+1)."""
-    costs, size = read_costs(class_costs, rows), max(256, MOST_SCORES // W.shape[1])
+    costs, size = read_costs(class_costs, rows), count_rows(W.shape[1])
     for at in range(0, rows.n_rows, size):
         part = slice(at, at + size)
         tile, own = rows.slice(part), costs[part]
@@ -123,14 +122,14 @@ class Softmax(SampleModel):
         return vectors.reshape(*vectors.shape[:-1], len(self.class_costs), -1)
 
     @property
-    def is_wide(self) -> bool:
+    def needs_float64(self) -> bool:
         """Whether a sample of any size is float64."""
         return self.tol < NARROW_TOL or max(self.class_costs) > HIGH_COST
 
     def hold(self, rows: Rows) -> tuple[Sample, Sample | None]:
         """Return the sample and, if it is large, every row in FEW as a sample of the sample; see SampleModel."""
-        is_wide = self.is_wide or rows.nbytes <= SMALL_BYTES
-        about = np.array(self.class_costs), self.bias_feature, self.threads, np.float64 if is_wide else np.float32
+        dtype = np.float64 if self.needs_float64 or rows.nbytes <= SMALL_BYTES else np.float32
+        about = np.array(self.class_costs), self.bias_feature, self.threads, dtype
         few = rows.pick(np.arange(0, rows.n_rows, FEW)).weigh(FEW) if rows.n_rows > FEW * PART_ROWS else None
         return Sample(rows, *about), None if few is None else Sample(few, *about)
 

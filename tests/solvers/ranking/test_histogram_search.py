@@ -17,8 +17,8 @@ from streamsvm.losses.pairs import SAMPLE_ROWS, Pairs
 from streamsvm.passes import Step
 from streamsvm.problems import ranking as problem_ranking
 from streamsvm.problems.ranking import find_few_ranks
-from streamsvm.solvers.ranking import sample_model
-from streamsvm.solvers.ranking.sample_model import Sample
+from streamsvm.solvers.ranking import pair_model
+from streamsvm.solvers.ranking.pair_model import Sample
 from streamsvm.solvers.ranking.solver import Ranking, State, solve
 from streamsvm.solvers.ranking.streaming import HistogramSearch
 from tests.linear_problems import run_steps
@@ -109,8 +109,8 @@ def test_wide_buckets_give_a_wider_gap_and_no_false_one(monkeypatch: pytest.Monk
 
 def test_a_higher_point_is_never_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a step that is far too long, nearer points are looked at in the same pass, and P never rises."""
-    monkeypatch.setattr(sample_model, "find_step", lambda *_: 1.0)
-    monkeypatch.setattr(sample_model, "ROWS_A_FEATURE", np.inf)
+    monkeypatch.setattr(pair_model, "find_step", lambda *_: 1.0)
+    monkeypatch.setattr(pair_model, "ROWS_A_FEATURE", np.inf)
     steps = run(make_source(make_problem(5, [60], 3), 11), Ranking(0.5, tol=1e-4))
     objectives = [step.progress.objective for step in steps]
     assert objectives == sorted(objectives, reverse=True)

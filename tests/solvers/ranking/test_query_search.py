@@ -15,8 +15,8 @@ from streamsvm.engines.engine import Engine
 from streamsvm.engines.local import ThreadedEngine
 from streamsvm.passes import Step
 from streamsvm.problems.ranking import find_query_pairs
-from streamsvm.solvers.ranking import sample_model
-from streamsvm.solvers.ranking.sample_model import Sample
+from streamsvm.solvers.ranking import pair_model
+from streamsvm.solvers.ranking.pair_model import Sample
 from streamsvm.solvers.ranking.solver import Ranking, State, solve
 from streamsvm.solvers.ranking.streaming import QuerySearch
 from tests.linear_problems import run_steps
@@ -116,8 +116,8 @@ def test_a_sample_that_misleads_costs_passes_and_nothing_else() -> None:
 
 def test_a_higher_point_is_never_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a step that is far too long, nearer points are looked at in the same pass, and P never rises."""
-    monkeypatch.setattr(sample_model, "find_step", lambda *_: 1.0)
-    monkeypatch.setattr(sample_model, "ROWS_A_FEATURE", np.inf)
+    monkeypatch.setattr(pair_model, "find_step", lambda *_: 1.0)
+    monkeypatch.setattr(pair_model, "ROWS_A_FEATURE", np.inf)
     problem = make_problem(5, [30, 30], 3)
     steps = run(make_source(problem, 11), Ranking(0.5, tol=1e-4))
     objectives = [step.progress.objective for step in steps]

@@ -181,7 +181,7 @@ def minimise_model(settings: CutSettings, sample: Sample, state: Any) -> tuple[A
 
     The points for a pass are the best point, the mean of the points of active cuts, and these points.
     """
-    found = SampleModel(sample, _correct(sample, state), state)
+    found = PairModel(sample, _correct(sample, state), state)
     best = found.minimise(MODEL_SHARE * settings.tol)
     z = found.z[len(state.offsets) :]
     active = np.argsort(-z, kind="stable")[: np.count_nonzero(z)]
@@ -211,7 +211,7 @@ def _thin(sample: Sample) -> tuple[Sample, I64]:
     return thin, thin.rows
 
 
-class SampleModel:
+class PairModel:
     """Cutting planes on the model.
 
     points: the points of the sample's cuts. z: the multipliers of the cuts of all rows, and then of the sample's cuts.

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from streamsvm.losses.pairs import Pairs
-from streamsvm.solvers.ranking import sample_model
-from streamsvm.solvers.ranking.sample_model import Sample, draw_sample, minimise_model
+from streamsvm.solvers.ranking import pair_model
+from streamsvm.solvers.ranking.pair_model import Sample, draw_sample, minimise_model
 from streamsvm.solvers.ranking.solver import Ranking, State
 from tests.solvers.ranking import test_histogram_search as histogram
 from tests.solvers.ranking import test_query_search as query
@@ -53,7 +53,7 @@ def test_the_model_takes_a_third_of_the_passes_of_the_line_search(
 ) -> None:
     passes = count_passes(search)
     assert passes <= most
-    monkeypatch.setattr(sample_model, "ROWS_A_FEATURE", np.inf)
+    monkeypatch.setattr(pair_model, "ROWS_A_FEATURE", np.inf)
     assert 3 * passes <= count_passes(search)
 
 
