@@ -1,4 +1,4 @@
-"""Linear problems of every loss on random data: false certificates, and passes beside those of another version.
+"""Linear problems of every loss on random data: false certificates, and passes compared with another version.
 
     python -m benchmarks.random_losses [FIRST LAST] [--only TASK] [--write FILE] [--before FILE]
 

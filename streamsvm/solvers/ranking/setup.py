@@ -118,7 +118,7 @@ class QueryRankingSolver(RankingSolver):
         """
         found, parameters = self.found, self.parameters
         cost = parameters.pair_cost * self.n_pairs / found.sample.total
-        sample = Sample(found.sample, found.rows, cost, is_whole, most_points)
+        sample = Sample(found.sample, found.rows, cost, is_whole, most_points=most_points)
         return solver.solve(parameters, search, self.n_pairs, sample, state)
 
     def memory(self, threads: int) -> MemoryNeed:  # noqa: ARG002

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -74,3 +76,12 @@ def test_the_models_minimiser(share: int) -> None:
     _, W = minimise_model(Ranking(cost, tol=1e-6), whole, State.at_zero(4))
     best, P = minimise(problem, cost), measure(problem, cost, W[0])
     assert best * (1 - 1e-7) <= P <= best * (1 + (1e-6 if share == 1 else 0.1))
+
+
+def test_a_sample_without_the_heavy_rows_makes_no_model() -> None:
+    weight = np.ones(10_000)
+    weight[1::1000] = 1e6
+    ranks = (np.arange(10_000) % 2).astype(np.int32)
+    even = Pairs(ranks, np.ones(10_000), np.array([0, 10_000]))
+    assert draw_sample(even, 1.0, 1500).is_even
+    assert not draw_sample(replace(even, weight=weight), 1.0, 1500).is_even
