@@ -41,7 +41,6 @@ from streamsvm.solvers.cutting_plane.master import DOUBTFUL_STEPS, take_cuts
 from streamsvm.solvers.ranking.pair_model import Sample, choose_points, measure_pairs
 
 LONGER = (0.0, 2.0**-48, 2.0**-36, 2.0**-24)  # relative increases in length of points in twice the precision
-MOST_CUTS = 9  # the largest number of cuts of a step
 
 
 @dataclass(frozen=True)
@@ -62,12 +61,11 @@ class Ranking(CutSettings):
 class State(CutState):
     """The state of a run. It does not include the scores of the rows, which are recomputed in every step.
 
-    latest (MOST_CUTS, 2): for each cut of the last step, the number 1 and its offset; the remaining rows are zeros.
-    (Earlier versions made cuts on a segment, at steps that were recorded instead of the number 1.) points (p, d): the
-    points of the active cuts of the last model (ranking.pair_model).
+    points (p, d): the points of the active cuts of the last model (ranking.pair_model). latest: unused; kept because
+    checkpoints of earlier versions contain it.
     """
 
-    latest: F64 = field(default_factory=lambda: np.zeros((MOST_CUTS, 2)))
+    latest: F64 = field(default_factory=lambda: np.zeros((9, 2)))
     points: F64 = grows("p", "d")
     added: ClassVar[tuple[str, ...]] = (*CutState.added, "points")
 
@@ -158,14 +156,14 @@ class PairSearch:
         elif is_noisy(state, settings.tol):
             points = list_exact_points(state, W)
             scans.append(Scan(list, add_exact_scores, add, (points,)))
+        of_loss, offsets = np.array([[loss.loss, loss.offset] for loss in losses]).T
         start, coefs = partial(np.zeros, W.shape), tuple(loss.coefs for loss in losses)
-        cuts, *others = yield All([Scan(start, add_sums, add, by_row=coefs), *scans])
-        found = Found(W, np.array([loss.loss for loss in losses]), cuts, np.array([loss.offset for loss in losses]))
+        cuts, *others = yield All([Scan(start, add_sums, add, (W, offsets), coefs), *scans])
         if is_first:
             state = begin_at_zero(state, losses[0].loss, scores.shape[1], others[0])
         elif others:
             state = _take_exact(settings, self.pairs, state, points, others[0])
-        return replace(state, latest=_list_cuts(found.offsets)), found, passes
+        return state, Found(W, of_loss, cuts, offsets), passes
 
 
 def list_exact_points(state: State, W: F64) -> F64:
@@ -203,8 +201,11 @@ def add_magnitudes(totals: F64, rows: Rows, most: F64) -> None:
     add_row_magnitudes(totals[0], totals[1], rows.X, most)
 
 
-def add_sums(totals: F64, rows: Rows, *coefs: F64) -> None:
-    """Add sum_i coef_i x_i of a tile to totals_k (d,), where coef (n,) is the k-th vector of coefs."""
+def add_sums(totals: F64, rows: Rows, W: F64, offsets: F64, *coefs: F64) -> None:  # noqa: ARG001
+    """Add sum_i coef_i x_i of a tile to totals_k (d,), where coef (n,) is the k-th vector of coefs.
+
+    The points W (k, d) and the offsets (k,) of these cuts only tell where the cuts were made (solvers.keep_dual).
+    """
     for k, coef in enumerate(coefs):
         row = np.flatnonzero(coef)
         add_rows(totals, rows.X, row, np.full(len(row), k), coef[row])
@@ -224,13 +225,6 @@ def begin_at_zero(state: State, loss: float, n_terms: int, magnitudes: F64) -> S
     terms = 2.0 * n_terms + 16.0
     sums = (1.0 + bound_rounding(terms, 1.0)) * magnitudes[0]
     return replace(state, total_cost=loss, terms=terms, magnitudes=sums, largest=magnitudes[1])
-
-
-def _list_cuts(offsets: F64) -> F64:
-    """Return the rows of State.latest."""
-    listed = np.zeros((MOST_CUTS, 2))
-    listed[: len(offsets)] = np.stack((np.ones(len(offsets)), offsets), axis=1)
-    return listed
 
 
 def _take_exact(settings: Ranking, pairs: Pairs, state: State, points: F64, tiles: list[F64]) -> State:
