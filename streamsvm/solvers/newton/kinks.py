@@ -26,7 +26,7 @@ from scipy.linalg import cho_solve
 
 from streamsvm.certificates.dual_points import Bound, add_dual_sums, bound_by_coefs, start_dual_sums
 from streamsvm.losses.convex import KinkedLoss, Kinks
-from streamsvm.numeric.equations import factorise, finish_matrix
+from streamsvm.numeric.equations import BOUNDARY_SHARE, factorise, find_length, finish_matrix
 from streamsvm.numeric.rounding import SMALLEST, add_row_magnitudes, bound_rounding, sum_exactly
 from streamsvm.numeric.row_norms import RowNorm
 from streamsvm.numeric.rows import F64, Rows, add_combination, score_rows
@@ -40,7 +40,6 @@ from streamsvm.system import deadline, interrupts
 from streamsvm.system.errors import TimeLimitError
 
 LEAST_ROOM = 1e-15  # the least relative distance of a multiplier from its cost; rounding hides smaller ones
-INSIDE = 0.995  # the share of the way to the boundary that a step may go
 GROUP_SHARE = 2  # a group keeps this many times its share of the resident rows, as it may have more near rows
 SUM_ROUNDINGS = 16  # roundings of a term of a sum over rows, in addition to its additions
 
@@ -151,18 +150,13 @@ def _go_on(path: Path, rows: Rows, kinks: Kinks, residual: F64, bias_feature: fl
         return dw, da, (low - path.s * da) / path.a, (high + path.xi * da) / room
 
     _, da, ds, dxi = find_step(-path.a * path.s, -room * path.xi)
-    far = _find_length(path, room, da, ds, dxi)
+    values = path.a, room, path.s, path.xi
+    far = find_length(values, (da, -da, ds, dxi))
     left = float(np.sum((path.a + far * da) * (path.s + far * ds)) + np.sum((room - far * da) * (path.xi + far * dxi)))
     m = (left / gap) ** 3 * gap / (2.0 * float(np.sum(kinks.costs))) * kinks.costs
     dw, da, ds, dxi = find_step(m - path.a * path.s - da * ds, m - room * path.xi + da * dxi)
-    far = min(1.0, INSIDE * _find_length(path, room, da, ds, dxi))
+    far = BOUNDARY_SHARE * find_length(values, (da, -da, ds, dxi))
     path.w, path.a, path.s, path.xi = path.w + far * dw, path.a + far * da, path.s + far * ds, path.xi + far * dxi
-
-
-def _find_length(path: Path, room: F64, da: F64, ds: F64, dxi: F64) -> float:
-    """Return the step length at which a, C - a, s or xi first becomes 0, but at most 1 / INSIDE."""
-    shares = ((path.a, da), (room, -da), (path.s, ds), (path.xi, dxi))
-    return 1.0 / max(INSIDE, *(float(np.max(-change / value)) for value, change in shares))
 
 
 def combine(rows: Rows, coefs: F64, bias_feature: float) -> F64:
