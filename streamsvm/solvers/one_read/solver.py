@@ -219,7 +219,7 @@ def take_frozen(state: State, totals: NearTotals) -> State:
     """Return the state with the sums over the frozen rows, computed by the pass that sets rows aside."""
     radius = state.apart_radius if totals.n_apart else 0.0
     share = min(1.0, totals.find_densest())
-    frozen, cost = totals.frozen.vectors, totals.frozen.offsets
+    frozen, cost = totals.others.vectors, totals.others.offsets
     return replace(state, apart_radius=radius, frozen=frozen, frozen_cost=cost, apart_share=share)
 
 

@@ -35,7 +35,6 @@ from streamsvm.solvers.cutting_plane.smoothed_newton import Linear
 from streamsvm.system import interrupts
 
 MOST_FEATURES = SAMPLE_ROWS // ROWS_A_FEATURE  # with more features, the cuts of the model would take too much memory
-LEAST_SHARE = 0.5  # a sample with less than this share of its share of the weights is not even
 MODEL_SHARE = 0.1  # the model is minimised to this share of the tolerance
 MOST_LOOKS, IDLE_STEPS = 256, 5  # the largest number of cuts of the sample, and of steps on the model without progress
 INNER_SHARES = (1.0, 1 / 4, 1 / 16)  # parts of the step on the sample that are tried in turn until the model is lower
@@ -72,18 +71,19 @@ class Sample:
     """A sample of the pairs.
 
     rows: the numbers of the rows in these pairs. cost: the cost of a sampled pair of weight 1, with which the total
-    cost of the sample equals that of all pairs. is_whole: whether no pair is missing. is_even: whether the sample has
-    about its share of the weight of all pairs, without which its model would mislead. most_points: the largest number
-    of points of a pass. X: the rows, once they are read.
+    cost of the sample equals that of all pairs. is_whole: whether no pair is missing. X: the rows, once they are read.
     """
 
     pairs: Pairs
     rows: I64
     cost: float
     is_whole: bool = False
-    is_even: bool = True
-    most_points: int = MOST_POINTS
     X: Any = None
+
+    @property
+    def most_points(self) -> int:
+        """The largest number of points of a pass."""
+        return MOST_POINTS if self.is_whole else FEW_POINTS
 
     def measure(self, scores: F64) -> PairLoss:
         """Return the loss and the cut of the sample at scores (n,)."""
@@ -101,25 +101,11 @@ class Sample:
 
 
 def draw_sample(pairs: Pairs, cost: float, n_rows: int, is_shuffled: bool = False) -> Sample:
-    """Return a sample of at least n_rows rows, if there are as many, and fewer than twice as many (`Pairs.thin`).
-
-    If the sample has no pairs, the rows of a single query are drawn again, evenly from each rank. If there are several
-    queries, all rows are returned.
-    """
-    stride = max(1, len(pairs.ranks) // n_rows)
-    sample, rows = pairs.thin(stride, is_shuffled)
-    if (total := sample.total) == 0.0 and len(pairs.starts) == 2:
-        by_rank = np.argsort(pairs.ranks, kind="stable")
-        firsts = np.append(True, np.diff(pairs.ranks[by_rank]) > 0)
-        rows = np.sort(by_rank[firsts | (np.arange(len(by_rank)) % stride == 0)])
-        sample = Pairs(pairs.ranks[rows], pairs.weight[rows], np.array([0, len(rows)]))
-        total = sample.total
-    if total == 0.0:
-        return Sample(pairs, np.arange(len(pairs.ranks)), cost, is_whole=True)
-    is_whole = len(rows) == len(pairs.ranks)
-    whole, share = pairs.total, stride if len(pairs.starts) > 2 else stride**2
-    is_even = LEAST_SHARE * whole <= share * total <= whole / LEAST_SHARE
-    return Sample(sample, rows, cost * whole / total, is_whole, is_even, MOST_POINTS if is_whole else FEW_POINTS)
+    """Return a sample of about n_rows rows, or of all rows if there are fewer than twice as many (`Pairs.thin`)."""
+    stride = len(pairs.ranks) // n_rows
+    sample, rows = pairs.thin(stride, is_shuffled) if stride > 1 else (pairs, np.arange(len(pairs.ranks)))
+    total = max(sample.total, float(np.finfo(float).tiny))
+    return Sample(sample, rows, cost * pairs.total / total, len(rows) == len(pairs.ranks))
 
 
 def find_step(sample: Sample, start: F64, change: F64, squares: F64, slope: float | None) -> float:
@@ -157,7 +143,7 @@ def choose_points(settings: CutSettings, sample: Sample, state: Any) -> tuple[An
     """
     width, room = len(state.best_w), sample.most_points - 1
     is_enough = len(sample.rows) >= ROWS_A_FEATURE * width or (sample.is_whole and width <= MOST_FEATURES)
-    if not is_enough or not sample.is_even or not np.isfinite(sample.cost) or is_noisy(state, settings.tol):
+    if not is_enough or not np.isfinite(sample.cost) or is_noisy(state, settings.tol):
         return state, search_line(settings, sample, state) if state.passes else np.empty((0, width))
     if state.stuck:
         W = state.points[state.stuck * room - 2 :][:room]

@@ -47,7 +47,7 @@ def count_passes(search: str) -> int:
     [
         ("held", 12),
         ("queries", 7),
-        pytest.param("histograms", 12, marks=pytest.mark.slow("the histograms take seconds")),
+        pytest.param("histograms", 16, marks=pytest.mark.slow("the histograms take seconds")),
     ],
 )
 def test_the_model_takes_a_third_of_the_passes_of_the_line_search(
@@ -78,10 +78,11 @@ def test_the_models_minimiser(share: int) -> None:
     assert best * (1 - 1e-7) <= P <= best * (1 + (1e-6 if share == 1 else 0.1))
 
 
-def test_a_sample_without_the_heavy_rows_makes_no_model() -> None:
-    weight = np.ones(10_000)
-    weight[1::1000] = 1e6
-    ranks = (np.arange(10_000) % 2).astype(np.int32)
-    even = Pairs(ranks, np.ones(10_000), np.array([0, 10_000]))
-    assert draw_sample(even, 1.0, 1500).is_even
-    assert not draw_sample(replace(even, weight=weight), 1.0, 1500).is_even
+def test_the_sample_has_the_heavy_rows() -> None:
+    """Without them, the model would mislead: 20 rows have all but a part in a million of the weight of all pairs."""
+    X, pairs = make_uneven(4000, [4000], 2)
+    weight = np.where(np.arange(4000) % 200 == 7, 1e6, 1.0)
+    heavy = X, replace(pairs, weight=weight)
+    steps = held.run(heavy, Ranking(4000 / heavy[1].total), sample_rows=1000)
+    assert steps[-1].status == "converged"
+    assert steps[-1].progress.passes <= 12
