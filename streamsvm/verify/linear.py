@@ -27,7 +27,7 @@ from streamsvm.engines.merge import answer
 from streamsvm.kernels.kernel import compute_squares
 from streamsvm.losses.classes import add_line_losses, read_costs, score_classes
 from streamsvm.losses.convex import ConvexLoss, SmoothLoss
-from streamsvm.losses.softmax import MOST_SCORES, count_rows, find_slopes, measure
+from streamsvm.losses.softmax import MOST_SCORES, cut_tile, find_slopes, measure
 from streamsvm.models.model import LinearModel
 from streamsvm.numeric.labels import read_labels
 from streamsvm.numeric.rounding import UNIT, bound_rounding
@@ -178,12 +178,11 @@ def evaluate_classes(model: LinearModel, engine: Engine, problem: dict[str, Any]
 
 def _add_class_losses(W: F64, class_costs: F64, totals: F64, rows: Rows) -> None:
     """Add the losses of the rows, and the sum of C_i |x_i|."""
-    costs, losses, size = read_costs(class_costs, rows), np.zeros(1), count_rows(len(W))
-    for at in range(0, rows.n_rows, size):
-        tile = rows.slice(slice(at, at + size))
-        scores = score_classes(tile, W, 1.0)
-        add_line_losses(scores, scores, tile.codes, costs[at : at + size], np.ones(1), losses)
-    totals += losses[0], costs @ np.sqrt(compute_squares(rows.X, np.float64) + 1.0)
+    losses = np.zeros(1)
+    for part in cut_tile(rows, len(W)):
+        scores = score_classes(part, W, 1.0)
+        add_line_losses(scores, scores, part.codes, read_costs(class_costs, part), np.ones(1), losses)
+    totals += losses[0], read_costs(class_costs, rows) @ np.sqrt(compute_squares(rows.X, np.float64) + 1.0)
 
 
 def evaluate_softmax(model: LinearModel, engine: Engine, problem: dict[str, Any], dual: bool) -> Found:
@@ -209,9 +208,7 @@ def evaluate_softmax(model: LinearModel, engine: Engine, problem: dict[str, Any]
 
 def _add_softmax(W: F64, class_costs: F64, feature: float, totals: F64, rows: Rows) -> None:
     """Add the losses, the entropies, C_i |x_i| and C_i, and, from the second row on, the gradient of each class."""
-    size = count_rows(len(W))
-    for at in range(0, rows.n_rows, size):
-        tile = rows.slice(slice(at, at + size))
+    for tile in cut_tile(rows, len(W)):
         costs = read_costs(class_costs, tile)
         loss, entropy, shares = measure(score_classes(tile, W, 1.0), tile.codes, costs)
         lengths = np.sqrt(compute_squares(tile.X, np.float64) + max(1.0, feature**2))
@@ -219,11 +216,6 @@ def _add_softmax(W: F64, class_costs: F64, feature: float, totals: F64, rows: Ro
         slopes = find_slopes(shares, tile.codes, costs)
         totals[1:, : W.shape[1] - 1] += (to_factor(tile.X).T @ slopes).T
         totals[1:, W.shape[1] - 1] += feature * np.sum(slopes, axis=0)
-
-
-def count_softmax_bytes(n_classes: int, n_features: int) -> int:
-    """Return the bytes of the sums of one task."""
-    return 8 * 2 * (n_classes + 1) * max(4, n_features + 1)
 
 
 def evaluate_one_class(model: LinearModel, engine: Engine, problem: dict[str, Any]) -> Found:

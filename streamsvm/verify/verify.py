@@ -18,7 +18,7 @@ from streamsvm.certificates.dual_points import Bound, DualPoint
 from streamsvm.data.rows.source import RowSource, find_largest_tile
 from streamsvm.data.rows.views import Mapped
 from streamsvm.engines.open import open_engine
-from streamsvm.losses.softmax import SCORE_ARRAYS, score_bytes
+from streamsvm.losses.softmax import score_bytes
 from streamsvm.models.model import KernelModel, LinearModel, Model
 from streamsvm.numeric.compilation import one_blas_thread
 from streamsvm.numeric.rows import CsrRows
@@ -138,13 +138,10 @@ def verify(
     # kernels are computed in the layout of the support vectors
     is_sparse = isinstance(model.support_vectors, CsrRows) if isinstance(model, KernelModel) else source.is_sparse
     need, load = MemoryNeed(held + size, 0, (1 << 20) + totals, size), partial(compile_all, groups, is_sparse)
-
-    def count(threads: int) -> MemoryNeed:
-        return replace(need, walk_bytes=threads * tile)
-
     load()
     limits = TrainOptions(memory_bytes=memory_bytes, threads=threads, scheduler=scheduler)
-    with one_blas_thread(), open_engine(source, limits, count, load) as (engine, _):
+    opening = open_engine(source, limits, lambda threads: replace(need, walk_bytes=threads * tile), load)
+    with one_blas_thread(), opening as (engine, _):
         objective, rounding, bound = evaluate(model, engine, problem)
     told = model.info["objective"], model.info["lower_bound"], model.info.get("rounding_bound") or 0.0
     is_estimate = model.info.get("rounding_bound", told[2]) is None  # a solver without a rounding bound estimates P
@@ -239,7 +236,7 @@ def _count_bytes(model: Model, source: RowSource, points: list[DualPoint]) -> tu
     if entry.has_kind("pairs"):
         return ranking.count_bytes(source, str(model.info["task"]), points)
     if entry.has_kind("softmax"):
-        return 0, linear.count_softmax_bytes(len(model.classes), source.n_features)
+        return 0, 16 * (len(model.classes) + 1) * max(4, source.n_features + 1)
     compares_all = model.problem.has_nu and not model.problem.has_classes
     held, totals = linear.count_bytes(points, source.n_features) if points else (0, 0)
     return held + (ranking.ALL_BYTES * source.n_rows if compares_all else 0), totals
@@ -248,9 +245,8 @@ def _count_bytes(model: Model, source: RowSource, points: list[DualPoint]) -> tu
 def _count_tile_bytes(model: Model, source: RowSource) -> int:
     """Return the bytes of the scores of a tile and of its vectors."""
     n_rows, n_scores = find_largest_tile(source), np.size(model.intercept)
-    scores = 8 * KERNEL_SCORES * n_rows * n_scores
-    if isinstance(model, LinearModel):  # whose scores are computed for a part of the rows or classes at a time
-        scores = min(8 * SCORE_ARRAYS * n_rows * n_scores, score_bytes(n_scores))
+    of_kernel = 8 * KERNEL_SCORES * n_rows * n_scores
+    scores = of_kernel if isinstance(model, KernelModel) else score_bytes(n_scores, n_rows)
     return scores + 8 * VECTORS * n_rows
 
 

@@ -73,6 +73,7 @@ KINDS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.slow("measures the memory of the scores of 200 classes")
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_memory_of_many_classes_is_projected(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A tile of few features has many scores. The model is that of a few rows, since training takes longer."""

@@ -102,14 +102,18 @@ def test_a_larger_cost_starts_from_the_shares_of_a_smaller_one(monkeypatch: pyte
     assert warm[-1].progress.objective == pytest.approx(cold[-1].progress.objective, rel=1e-3)
 
 
-@pytest.mark.parametrize("own", [{}, {"resident_rows": 200}, {"options": LINE}], ids=["memory", "blocks", "line"])
-def test_the_driver_holds_what_is_planned(own: dict[str, Any]) -> None:
-    """Shares of all rows, kept rows and cuts, and a checkpoint after each step."""
+@pytest.mark.parametrize(
+    ("own", "n_classes"),
+    [({}, 10), ({"resident_rows": 200}, 10), ({"options": LINE}, 10), ({"options": LINE}, 200)],
+    ids=["memory", "blocks", "line", "many"],
+)
+def test_the_driver_holds_what_is_planned(own: dict[str, Any], n_classes: int) -> None:
+    """Shares of all rows, kept rows and cuts, the scores of a tile, and a checkpoint after each step."""
     random, n = np.random.default_rng(0), 20_000
-    X, y = random.standard_normal((n, 4)).astype(np.float32), np.arange(n, dtype=np.int32) % 10
+    X, y = random.standard_normal((n, 4)).astype(np.float32), np.arange(n, dtype=np.int32) % n_classes
     peaks = []
     for rows in (1000, n):  # the first compiles
-        source = ArrayDataset(X[:rows], y[:rows], np.arange(10))
+        source = ArrayDataset(X[:rows], y[:rows], np.arange(n_classes))
         fit = set_up(source, replace(OPTIONS, **own))
         tracemalloc.start()
         try:
