@@ -45,6 +45,21 @@ def test_the_same_bits_on_any_engine_and_resumed(
     assert found[0].passes > 2
 
 
+@pytest.mark.parametrize("most", [newton.MOST_CURVED, 0], ids=["few weights", "many weights"])
+def test_gone_on_from_any_state_to_the_same_bits(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("newton", "solver"):
+        monkeypatch.setattr(f"streamsvm.solvers.softmax.{module}.MOST_CURVED", most)
+    monkeypatch.setattr("streamsvm.data.sources.in_memory.CHUNK_BYTES", 10_000)
+    source = replace(PROBLEM, sparse=True).in_memory()
+    solver = set_up(source, replace(OPTIONS, tol=1e-6, resident_rows=300))
+    steps = run_steps(source, solver.solve(solver.start()))
+    assert len(steps) > 3
+    for step in steps[:-1]:
+        after = run_steps(source, solver.solve(step.state))[-1]
+        assert np.array_equal(after.state.best_w, steps[-1].state.best_w)
+        assert after.progress == steps[-1].progress
+
+
 def test_few_reads(data: Dataset, without_pins: None) -> None:
     """Nothing is kept in memory but the sample, so the bytes are reads."""
     result = train(data, replace(OPTIONS, resident_rows="10%"))
