@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import tracemalloc
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,12 @@ from streamsvm.data.sources.in_memory import ArrayDataset
 from streamsvm.data.store.dataset import Dataset
 from streamsvm.ingestion.readers import ingest
 from streamsvm.models.model import LinearModel
+from streamsvm.options import TrainOptions
+from streamsvm.solvers.set_up import set_up
+from streamsvm.solvers.solver import Solver
+from streamsvm.system.npz import pack_arrays
 from tests.conftest import F64
-from tests.linear_problems import Bracket
+from tests.linear_problems import Bracket, run_steps
 
 I32 = np.ndarray[Any, np.dtype[np.int32]]
 
@@ -127,3 +132,26 @@ def objective_by_liblinear(problem: ClassProblem, costs: F64) -> float:
     model = LinearSVC(multi_class="crammer_singer", **settings).fit(problem.X, problem.y, sample_weight=costs)
     W = np.column_stack((model.coef_, model.intercept_))
     return primal(problem, costs, W if len(W) > 1 else np.concatenate((-W, W)) / 2)
+
+
+def measure_driver(
+    options: TrainOptions, n: int, d: int = 4, n_classes: int = 10, most: int = 3
+) -> tuple[Solver, int, int]:
+    """Train for `most` steps, with a checkpoint after each; return the solver, its peak of memory, and the planned one.
+
+    The second of two trainings is measured, since the first compiles.
+    """
+    X, y = np.random.default_rng(0).standard_normal((n, d)).astype(np.float32), np.arange(n, dtype=np.int32) % n_classes
+    for rows in (min(n, 1000), n):
+        source = ArrayDataset(X[:rows], y[:rows], np.arange(n_classes))
+        solver = set_up(source, options)
+        tracemalloc.start()
+        try:
+            for step in run_steps(source, solver.solve(solver.start()), most):
+                names = (part.name for part in fields(step.state) if part.name != "states")
+                pack_arrays({name: getattr(step.state, name) for name in names})
+            peak = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+    need = solver.memory(1)
+    return solver, peak, need.driver_bytes + need.totals_bytes + need.shared_bytes + need.walk_bytes + (4 << 20)

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ from streamsvm.data.rows import source
 from streamsvm.data.sources.in_memory import ArrayDataset
 from streamsvm.data.store.dataset import Dataset
 from streamsvm.engines.cluster.workers import start_workers
+from streamsvm.engines.open import MemoryPlan, plan_memory
 from streamsvm.ingestion.readers import ingest
 from streamsvm.models.model import LinearModel
 from streamsvm.plan import predict
@@ -209,6 +210,16 @@ def many_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     """Cut small data, too, into groups of chunks: the driver alone plans them, for workers as well."""
     monkeypatch.setattr(source, "SMALLEST_GROUP_BYTES", 1)
     monkeypatch.setattr(source, "GROUPS", 5)
+
+
+@pytest.fixture
+def without_pins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep no chunks in memory, so that every pass reads them."""
+
+    def plan_without_pins(*arguments: Any, **named: Any) -> MemoryPlan:
+        return replace(plan_memory(*arguments, **named), pin_bytes=0)
+
+    monkeypatch.setattr("streamsvm.engines.open.plan_memory", plan_without_pins)
 
 
 @pytest.fixture(scope="session")

@@ -188,17 +188,16 @@ def _train_on(dataset: Dataset, settings: TrainOptions, options: argparse.Namesp
         with open_rows(dataset, *map_and_run, keep_dual=options.keep_dual, report=report) as rows:
             kept = {"keep_dual": options.keep_dual, "eval_set": eval_set}
             given = {"listener": listener, **kept, **rows.arguments}
+            folds = make_folds(rows.source, rows.options, way)
             if is_update:
-                if way:
-                    make_folds(rows.source, rows.options, way)  # raises InputError before the first pass
                 start = options.start_from, options.keep_ball
                 result = train_from(rows.source, rows.options, options.out, *start, **given)
             else:
-                result = train_with_probabilities(rows.source, rows.options, way, options.out, **given)
+                result = train_with_probabilities(rows.source, rows.options, folds, options.out, **given)
     if result.status == "interrupted":
         print(f"interrupted after pass {result.passes}; {describe_remains(options)}", file=sys.stderr)
-    elif way and is_update:
-        result = calibrate(rows.source, rows.options, way, result, options.out)
+    elif is_update and folds:
+        result = calibrate(rows.source, rows.options, folds, result, options.out)
     show(options, result.as_json(), sum_up(result, options.out))
     return 0 if result.finished else STATUSES[result.status].exit_code
 

@@ -30,7 +30,7 @@ from streamsvm.models.score_rows import score_chunks
 from streamsvm.numeric.rows import F64
 from streamsvm.options import TrainOptions, check_count, require_weights, sum_weights
 from streamsvm.passes import Progress
-from streamsvm.runs.calibrate import require_folds, train_with_probabilities
+from streamsvm.runs.calibrate import make_folds, require_folds, train_with_probabilities
 from streamsvm.runs.held_out import EvalSet
 from streamsvm.runs.on_the_fly import open_rows
 from streamsvm.runs.results import STATUSES, Listener, Result
@@ -242,7 +242,8 @@ class BaseSVM(Parameters, CallbackSupportMixin, BaseEstimator):  # type: ignore[
         with open_rows(source, self._name_map(), options, out, resume=out is not None, client=client) as rows:
             given = {"client": client, "listener": listener, "eval_set": eval_set, **rows.arguments}
             given["start_from"] = self._get_start(rows.source, rows.options)
-            return train_with_probabilities(rows.source, rows.options, way, out, **given)
+            folds = make_folds(rows.source, rows.options, way)
+            return train_with_probabilities(rows.source, rows.options, folds, out, **given)
 
     def _list_given(self, X: Any) -> Any:
         """Return the rows in the form that `predict` takes."""

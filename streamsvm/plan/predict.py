@@ -502,7 +502,7 @@ def plan_rows(
     fits on folds would calibrate the probabilities of the model. The other arguments and errors are those of
     `plan_training` and `open_rows`.
     """
-    folds = None if probabilities is None else make_folds(source, options, probabilities)
+    folds = make_folds(source, options, probabilities)
     if features is None:
         return plan_training(source, options, client, keep_dual, folds)
     linear = make_linear(features, options, source)

@@ -290,7 +290,7 @@ class OfClasses(Problem):
         if counts.min() < folds:
             label, rows = classes[counts.argmin()], say_count(int(counts.min()), "row")
             fault = f"{source.name}: the class {label} has {rows}, too few for {folds} folds, each of which needs one"
-            remedy = "remove the class, merge it with another, add rows of it, or ask for fewer folds (tune --folds)"
+            remedy = "remove the class, merge it with another, add rows of it, or tune with fewer --folds"
             if counts.max() < folds:
                 raise InputError(f"{fault}, and no class has enough: {remedy}")
             LOGGER.warning(f"{fault}; some folds hold out no row of it: {remedy}")

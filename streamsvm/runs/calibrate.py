@@ -195,12 +195,18 @@ def _add_scores(models: list[Model], source: RowSource, step: int, tiles: list[A
     tiles.append((rows.start, (scores, truth, weight, fold)))
 
 
-def make_folds(source: RowSource, options: TrainOptions, way: str) -> FoldFits:
+def make_folds(
+    source: RowSource, options: TrainOptions, way: str | None, drawn: tuple[int, Folds] | None = None
+) -> FoldFits | None:
     """Return the fits on folds that calibrate a model. The folds are drawn with the seed, stratified by class.
 
     If no class has a row for each of the folds, there are as many folds as the largest class has rows, with a warning.
-    Raises InputError if the task has no probabilities, or a class has too few rows.
+    way: a name in CALIBRATIONS; None for a model without probabilities, and the result is then None. drawn: folds of
+    these rows that `draw_folds` has already returned, after their number; as many folds are not drawn again. Raises
+    InputError if the task has no probabilities, or a class has too few rows.
     """
+    if way is None:
+        return None
     options = settle_task(source, options)
     require_folds(options, way)
     number = FOLDS
@@ -208,7 +214,8 @@ def make_folds(source: RowSource, options: TrainOptions, way: str) -> FoldFits:
         number = max(2, min(FOLDS, int(np.max(np.bincount(read_codes(source)), initial=0))))
     if number < FOLDS:
         LOGGER.warning(f"{source.name}: no class has {FOLDS} rows, so the probabilities come from {number} folds")
-    folds = FoldFits(source, way, draw_folds(source, options, number), number)
+    fold = drawn[1] if drawn and drawn[0] == number else draw_folds(source, options, number)
+    folds = FoldFits(source, way, fold, number)
     folds.require_rows(options)
     return folds
 
@@ -216,7 +223,7 @@ def make_folds(source: RowSource, options: TrainOptions, way: str) -> FoldFits:
 def train_with_probabilities(
     source: RowSource,
     options: TrainOptions,
-    way: str | None,
+    folds: FoldFits | None,
     out: str | Path | None = None,
     resume: bool = False,
     client: Client | None = None,
@@ -226,30 +233,31 @@ def train_with_probabilities(
 
     Parameters
     ----------
-    way : {"sigmoid", "isotonic", "temperature"} or None
-        The method that maps scores to probabilities (models.calibration); None for a model without probabilities.
+    folds : FoldFits or None
+        The result of `make_folds` for these rows.
     source, options, out, resume, client, **named
         See `train`. A run that was started without probabilities is resumed first; then its folds are trained.
 
     Raises
     ------
     InputError
-        As in `train` and `make_folds`.
+        As in `train`.
     """
-    if way is None:
+    if folds is None:
         return train(source, options, out, resume, client, **named)
-    folds = make_folds(source, options, way)
     given = named.get("keep_dual", False), named.get("start_from")
     if resume and out is not None and _began_alone(source, options, Path(out), folds, *given):
         result, lock = train(source, options, out, resume, client, **named), named.get("lock")
-        return result if result.status == "interrupted" else calibrate(source, options, way, result, out, client, lock)
+        return (
+            result if result.status == "interrupted" else calibrate(source, options, folds, result, out, client, lock)
+        )
     return train(source, options, out, resume, client, beside=folds, **named)
 
 
 def calibrate(
     source: RowSource,
     options: TrainOptions,
-    way: str,
+    folds: FoldFits,
     trained: Result,
     out: str | Path | None = None,
     client: Client | None = None,
@@ -259,7 +267,7 @@ def calibrate(
 
     Parameters
     ----------
-    source, options, way, out, client
+    source, options, folds, out, client
         As in `train_with_probabilities`. With `out`, the model and the result there are replaced.
     trained : Result
         The result of `train` for these arguments.
@@ -267,7 +275,6 @@ def calibrate(
         The lock of a caller that already writes to `out`.
     """
     options, began = settle_task(source, options), time.monotonic()
-    folds = make_folds(source, options, way)
     if needs_scale(options):
         options = replace(options, gamma=trained.model.kernel.gamma)  # type: ignore[union-attr]
     fits, folder = folds.set_up(options, folds.n_fits), None if out is None else to_local_path(out)

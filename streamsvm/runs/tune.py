@@ -32,7 +32,7 @@ from streamsvm.options import TrainOptions, check_numbers, make_kernel
 from streamsvm.passes import Request
 from streamsvm.problems.problem import Folds, Scoring
 from streamsvm.problems.registry import find_entry, find_problem
-from streamsvm.runs.calibrate import require_folds, train_with_probabilities
+from streamsvm.runs.calibrate import FoldFits, make_folds, require_folds, train_with_probabilities
 from streamsvm.runs.folder import GridFolder, RunFolder
 from streamsvm.runs.gamma_scale import needs_scale, resolve_gammas, stand_in_for_gamma
 from streamsvm.runs.held_out import (
@@ -333,7 +333,7 @@ def tune(
     lock : Lock, optional
         The lock of a caller that already writes to `out`.
     probabilities : {"sigmoid", "isotonic", "temperature"}, optional
-        How the scores of the best model become probabilities; see `train_with_probabilities`.
+        How the scores of the best model become probabilities; see `make_folds`.
     scoring : str, optional
         The name of the measure that chooses the best setting (models.evaluate.find_scoring).
     source, options, out, client, progress, resume, overwrite
@@ -366,10 +366,11 @@ def tune(
     fold = draw_folds(source, options, folds, forward)
     if measure != usual:
         _refuse_measure(source, options, axes, fold, folds, measure)
+    calibration = make_folds(source, options, probabilities, None if forward else (folds, fold))
     grid = _make_grid(source, options, costs, gammas, axes)
     views = [HeldOut(source, keep(fold, k, forward)) for k in range(folds)]
     with closing(folder) if folder else nullcontext():
-        return _carry_out(source, grid, axes, fold, views, measure, folder, client, progress, probabilities)
+        return _carry_out(source, grid, axes, fold, views, measure, folder, client, progress, calibration)
 
 
 def _carry_out(
@@ -382,7 +383,7 @@ def _carry_out(
     folder: GridFolder | None,
     client: Client | None,
     progress: Progress,
-    probabilities: str | None,
+    calibration: FoldFits | None,
 ) -> Tuning:
     """Run and score all fits on one engine, and train the best setting. grid: the result of `_make_grid`."""
     began, folds, n_measured = time.monotonic(), len(views), int(any(map(needs_scale, grid)))
@@ -422,7 +423,7 @@ def _carry_out(
     given["spent"] = PriorCost(projected_bytes=plan.projected_bytes)  # the peak of the process includes the grid
     if folder is not None:
         given |= {"out": folder.root, "resume": True, "lock": folder.lock}
-    result = train_with_probabilities(source, grid[best], probabilities, **given)
+    result = train_with_probabilities(source, grid[best], calibration, **given)
     return Tuning(trials, trials[best], result, passes, engine.costs.read_bytes, seconds, measure.names[0])
 
 

@@ -27,7 +27,7 @@ from streamsvm.engines.merge import answer
 from streamsvm.kernels.kernel import compute_squares
 from streamsvm.losses.classes import add_line_losses, read_costs, score_classes
 from streamsvm.losses.convex import ConvexLoss, SmoothLoss
-from streamsvm.losses.softmax import count_rows, find_slopes, measure, score_bytes
+from streamsvm.losses.softmax import MOST_SCORES, cut_tile, find_slopes, measure
 from streamsvm.models.model import LinearModel
 from streamsvm.numeric.labels import read_labels
 from streamsvm.numeric.rounding import UNIT, bound_rounding
@@ -148,10 +148,13 @@ def _evaluate_losses(model: LinearModel, engine: Engine, losses: Sequence[Loss],
 
 def _add_losses(losses: Sequence[Loss], W: F64, totals: F64, rows: Rows) -> None:
     """Add, for every problem, the losses of the rows, sum |l_i'| |x_i| and sum max l_i'' |x_i|^2."""
-    scores, squares = compute_scores(rows.X, W[:, :-1]) + W[:, -1], compute_squares(rows.X, np.float64) + 1.0
+    squares, width = compute_squares(rows.X, np.float64) + 1.0, 2 * max(1, MOST_SCORES // (2 * rows.n_rows))
     for k, loss in enumerate(losses):
+        if k % width == 0:
+            some = W[k : k + width]
+            scores = compute_scores(rows.X, some[:, :-1]) + some[:, -1]
         own = single_out(rows, k, len(losses))
-        values, slopes = loss.measure(own, scores[:, k])
+        values, slopes = loss.measure(own, scores[:, k % width])
         totals[k, 0] += np.sum(values)
         totals[k, 1] += (loss.steepest(own) if isinstance(loss, ConvexLoss) else np.abs(slopes)) @ np.sqrt(squares)
         if not isinstance(loss, ConvexLoss):
@@ -175,9 +178,11 @@ def evaluate_classes(model: LinearModel, engine: Engine, problem: dict[str, Any]
 
 def _add_class_losses(W: F64, class_costs: F64, totals: F64, rows: Rows) -> None:
     """Add the losses of the rows, and the sum of C_i |x_i|."""
-    costs, scores, losses = read_costs(class_costs, rows), score_classes(rows, W, 1.0), np.zeros(1)
-    add_line_losses(scores, scores, rows.codes, costs, np.ones(1), losses)
-    totals += losses[0], costs @ np.sqrt(compute_squares(rows.X, np.float64) + 1.0)
+    losses = np.zeros(1)
+    for part in cut_tile(rows, len(W)):
+        scores = score_classes(part, W, 1.0)
+        add_line_losses(scores, scores, part.codes, read_costs(class_costs, part), np.ones(1), losses)
+    totals += losses[0], read_costs(class_costs, rows) @ np.sqrt(compute_squares(rows.X, np.float64) + 1.0)
 
 
 def evaluate_softmax(model: LinearModel, engine: Engine, problem: dict[str, Any], dual: bool) -> Found:
@@ -203,9 +208,7 @@ def evaluate_softmax(model: LinearModel, engine: Engine, problem: dict[str, Any]
 
 def _add_softmax(W: F64, class_costs: F64, feature: float, totals: F64, rows: Rows) -> None:
     """Add the losses, the entropies, C_i |x_i| and C_i, and, from the second row on, the gradient of each class."""
-    size = count_rows(len(W))
-    for at in range(0, rows.n_rows, size):
-        tile = rows.slice(slice(at, at + size))
+    for tile in cut_tile(rows, len(W)):
         costs = read_costs(class_costs, tile)
         loss, entropy, shares = measure(score_classes(tile, W, 1.0), tile.codes, costs)
         lengths = np.sqrt(compute_squares(tile.X, np.float64) + max(1.0, feature**2))
@@ -213,11 +216,6 @@ def _add_softmax(W: F64, class_costs: F64, feature: float, totals: F64, rows: Ro
         slopes = find_slopes(shares, tile.codes, costs)
         totals[1:, : W.shape[1] - 1] += (to_factor(tile.X).T @ slopes).T
         totals[1:, W.shape[1] - 1] += feature * np.sum(slopes, axis=0)
-
-
-def count_softmax_bytes(n_classes: int, n_features: int) -> int:
-    """Return the bytes of the sums of one task and of its scores: three arrays, and two of the tile before."""
-    return 8 * 2 * (n_classes + 1) * max(4, n_features + 1) + score_bytes(n_classes)
 
 
 def evaluate_one_class(model: LinearModel, engine: Engine, problem: dict[str, Any]) -> Found:

@@ -7,7 +7,7 @@ training of a linear model writes on request (verify.dual_file).
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 
 from streamsvm.certificates.dual_points import Bound, DualPoint
-from streamsvm.data.rows.source import RowSource
+from streamsvm.data.rows.source import RowSource, find_largest_tile
 from streamsvm.data.rows.views import Mapped
 from streamsvm.engines.open import open_engine
+from streamsvm.losses.softmax import score_bytes
 from streamsvm.models.model import KernelModel, LinearModel, Model
 from streamsvm.numeric.compilation import one_blas_thread
 from streamsvm.numeric.rows import CsrRows
@@ -32,6 +33,8 @@ from streamsvm.verify import kernel, linear, ranking
 from streamsvm.verify.dual_file import read_dual_points
 from streamsvm.verify.linear import Found
 
+VECTORS = 16  # 8-byte numbers per row of a tile: its norms, costs, losses and slopes
+KERNEL_SCORES = 2  # arrays of the scores of a tile that a kernel model holds at once
 AGREEMENT = 1e-9  # allowed relative difference between the two P of a kernel model, on top of their rounding bounds
 
 
@@ -130,13 +133,15 @@ def verify(
         )
     size = model.support_vectors.nbytes * 4 if isinstance(model, KernelModel) else 16 * model.coef.nbytes
     held, totals = _count_bytes(model, source, points or [])
+    tile = _count_tile_bytes(model, source)
     groups, evaluate = _choose(model, source, dual, points)
     # kernels are computed in the layout of the support vectors
     is_sparse = isinstance(model.support_vectors, CsrRows) if isinstance(model, KernelModel) else source.is_sparse
     need, load = MemoryNeed(held + size, 0, (1 << 20) + totals, size), partial(compile_all, groups, is_sparse)
     load()
     limits = TrainOptions(memory_bytes=memory_bytes, threads=threads, scheduler=scheduler)
-    with one_blas_thread(), open_engine(source, limits, lambda _: need, load) as (engine, _):
+    opening = open_engine(source, limits, lambda threads: replace(need, walk_bytes=threads * tile), load)
+    with one_blas_thread(), opening as (engine, _):
         objective, rounding, bound = evaluate(model, engine, problem)
     told = model.info["objective"], model.info["lower_bound"], model.info.get("rounding_bound") or 0.0
     is_estimate = model.info.get("rounding_bound", told[2]) is None  # a solver without a rounding bound estimates P
@@ -231,10 +236,18 @@ def _count_bytes(model: Model, source: RowSource, points: list[DualPoint]) -> tu
     if entry.has_kind("pairs"):
         return ranking.count_bytes(source, str(model.info["task"]), points)
     if entry.has_kind("softmax"):
-        return 0, linear.count_softmax_bytes(len(model.classes), source.n_features)
+        return 0, 16 * (len(model.classes) + 1) * max(4, source.n_features + 1)
     compares_all = model.problem.has_nu and not model.problem.has_classes
     held, totals = linear.count_bytes(points, source.n_features) if points else (0, 0)
     return held + (ranking.ALL_BYTES * source.n_rows if compares_all else 0), totals
+
+
+def _count_tile_bytes(model: Model, source: RowSource) -> int:
+    """Return the bytes of the scores of a tile and of its vectors."""
+    n_rows, n_scores = find_largest_tile(source), np.size(model.intercept)
+    of_kernel = 8 * KERNEL_SCORES * n_rows * n_scores
+    scores = of_kernel if isinstance(model, KernelModel) else score_bytes(n_scores, n_rows)
+    return scores + 8 * VECTORS * n_rows
 
 
 def _choose(

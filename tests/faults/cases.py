@@ -13,6 +13,7 @@ from scipy.sparse import random_array
 from streamsvm.ingestion.readers import ingest
 from streamsvm.solvers.registry import SOLVERS
 from streamsvm.solvers.set_up import compile_all
+from tests.class_problems import make_classes
 from tests.conftest import make_problem
 
 
@@ -36,6 +37,7 @@ CASES = (
     Case("irwls", "short", ("--solver", "irwls", *RBF, "--C", "1", "--tol", "1e-3", "--resident-rows", "500")),
     Case("platt", "short", ("--solver", "smo", "--option", "selection=platt", *RBF, "--C", "1")),
     Case("budgeted-sgd", "short", ("--solver", "budgeted-sgd", *RBF, "--option", "epochs=40")),
+    Case("softmax", "classes", ("--multi-class", "multinomial", "--tol", "1e-7", "--resident-rows", "2%")),
     Case("interior-point", "long", ("--solver", "interior-point", "--C", "10", "--tol", "1e-8")),
 )
 
@@ -72,6 +74,10 @@ def _write_wide(path: Path, part: int) -> None:
     ingest(X, path, y, layout="sparse", chunk_bytes=200_000, shuffle=None)
 
 
+def _write_classes(path: Path, part: int) -> None:
+    make_classes(3, n=60_000 // part, d=20, n_classes=6).store(path, chunk_bytes=200_000)
+
+
 def _write_queries(path: Path, part: int) -> None:
     random, n = np.random.default_rng(1), 40_000 // part
     ranks, rows = random.integers(0, 5, n), random.normal(size=(n, 20))
@@ -80,4 +86,10 @@ def _write_queries(path: Path, part: int) -> None:
     ingest(rows.astype(np.float32), path, ranks, qid=qid, layout="dense", chunk_bytes=500_000)
 
 
-_WRITERS = {"long": _write_long, "short": _write_short, "wide": _write_wide, "queries": _write_queries}
+_WRITERS = {
+    "long": _write_long,
+    "short": _write_short,
+    "wide": _write_wide,
+    "classes": _write_classes,
+    "queries": _write_queries,
+}

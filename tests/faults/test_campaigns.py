@@ -53,7 +53,7 @@ def test_kills_of_drivers_and_workers() -> None:
 
 
 @pytest.mark.slow("kills many processes, one after another")
-@pytest.mark.parametrize("case", ["line search", "interior-point"])
+@pytest.mark.parametrize("case", ["line search", "interior-point", "softmax"])
 def test_clusters_whose_workers_come_and_go(case: str) -> None:
     """Killed, told to leave, joining, all lost; and the scheduler."""
     faults = ("kill", "lifetime", "join", "lose-all", "scheduler")

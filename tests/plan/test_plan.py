@@ -97,8 +97,9 @@ def test_passes_and_bytes_are_as_planned(large: Dataset, solver: str, own: dict[
 def test_folds_are_planned(own: dict[str, str], large: Dataset) -> None:
     """They take the memory of six fits, and one read more than the model."""
     options = TrainOptions(C=0.01, threads=1, options=own)
-    plan = plan_training(large, options, folds=make_folds(large, options, "sigmoid"))
-    alone, real = plan_training(large, options), train_with_probabilities(large, options, "sigmoid")
+    folds = make_folds(large, options, "sigmoid")
+    plan = plan_training(large, options, folds=folds)
+    alone, real = plan_training(large, options), train_with_probabilities(large, options, folds)
     least, about, most = plan.count_passes()
     assert least is not None
     assert about is not None

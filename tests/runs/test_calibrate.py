@@ -23,7 +23,15 @@ from streamsvm.passes import Scan
 from streamsvm.runs import calibrate as fold_fits
 from streamsvm.runs import folder
 from streamsvm.runs import train as training
-from streamsvm.runs.calibrate import LABEL_BYTES, ROW_BYTES, SCORE_BYTES, calibrate_scores, train_with_probabilities
+from streamsvm.runs.calibrate import (
+    LABEL_BYTES,
+    ROW_BYTES,
+    SCORE_BYTES,
+    calibrate_scores,
+    make_folds,
+    train_with_probabilities,
+)
+from streamsvm.runs.results import Result
 from streamsvm.runs.train import train
 from streamsvm.system.errors import InputError
 from tests.data.conftest import measure_peak
@@ -42,6 +50,11 @@ SMO = TrainOptions(
 @pytest.fixture(scope="module")
 def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     return ingest(X, tmp_path_factory.mktemp("rows") / "rows.zarr", Y, chunk_bytes=1000)
+
+
+def train_by(source: Dataset, options: TrainOptions, way: str, out: Path | None = None, resume: bool = False) -> Result:
+    """Train a model with probabilities."""
+    return train_with_probabilities(source, options, make_folds(source, options, way), out, resume)
 
 
 @pytest.fixture
@@ -65,7 +78,7 @@ def test_the_folds_take_one_read_more_than_the_model(
     alone = train(dataset, options).passes
     assert len(reads) == alone
     reads.clear()
-    result = train_with_probabilities(dataset, options, "sigmoid")
+    result = train_by(dataset, options, "sigmoid")
     assert len(reads) == result.passes
     if options is not SMO:  # whose folds need more passes than the model, since active rows are chosen in each
         assert result.passes == alone + 1
@@ -96,7 +109,7 @@ def test_stopped_in_its_folds_a_run_goes_on_to_the_same_bits(
 ) -> None:
     steps: list[Any] = []
     monkeypatch.setattr(fold_fits, "_stay_silent", steps.append)
-    whole = train_with_probabilities(dataset, options, "isotonic", tmp_path / "whole")
+    whole = train_by(dataset, options, "isotonic", tmp_path / "whole")
     n_steps = len(steps)
     assert n_steps > 20
     if stopped_by == "kill":  # with a checkpoint after each step
@@ -107,11 +120,11 @@ def test_stopped_in_its_folds_a_run_goes_on_to_the_same_bits(
 
         def carry_out(out: Path = out, at: int = at, stop: Callable[[], Any] = stop) -> None:
             monkeypatch.setattr(fold_fits, "_stay_silent", stop_at(at, stop))
-            assert train_with_probabilities(dataset, options, "isotonic", out).status == "interrupted"
+            assert train_by(dataset, options, "isotonic", out).status == "interrupted"
 
         assert in_fork(carry_out) == {"ctrl-c": 0, "kill": 9}[stopped_by]
         steps.clear()
-        again = train_with_probabilities(dataset, options, "isotonic", out, resume=True)
+        again = train_by(dataset, options, "isotonic", out, resume=True)
         assert len(steps) < n_steps - at // 2
         assert (out / "model.npz").read_bytes() == (tmp_path / "whole/model.npz").read_bytes()
         assert (again.status, again.passes) == (whole.status, whole.passes)
@@ -122,7 +135,7 @@ def test_an_interrupted_run_has_a_model_without_probabilities(
     dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fold_fits, "_stay_silent", stop_at(5, interrupt))
-    result = train_with_probabilities(dataset, LINEAR, "sigmoid", tmp_path / "run")
+    result = train_by(dataset, LINEAR, "sigmoid", tmp_path / "run")
     assert result.status == "interrupted"
     assert "sigmoids" not in load(tmp_path / "run").info
     assert not result.finished
@@ -136,26 +149,26 @@ def test_a_run_that_was_begun_alone_gets_probabilities(
     out, some = tmp_path / "run", replace(options, resident_rows=200)
     alone = train(dataset, some, out)
     monkeypatch.setattr(training, "share_memory", lambda options, *_: replace(options, resident_rows=100))
-    result = train_with_probabilities(dataset, some, "sigmoid", out, resume=True)
+    result = train_by(dataset, some, "sigmoid", out, resume=True)
     assert load(out).info["sigmoids"]["A"][0] < 0
     assert (result.objective, json.loads((out / "result.json").read_text())["passes"]) == (
         alone.objective,
         result.passes,
     )
     assert result.passes > alone.passes + 1
-    other = train_with_probabilities(dataset, some, "temperature", out, resume=True)
+    other = train_by(dataset, some, "temperature", out, resume=True)
     assert set(load(out).info) & {"sigmoids", "isotonic", "temperature"} == {"temperature"}
     assert other.passes == result.passes  # the folds are there already
 
 
 def test_folds_of_another_run_are_removed(dataset: Dataset, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    train_with_probabilities(dataset, LINEAR, "sigmoid", out)
+    train_by(dataset, LINEAR, "sigmoid", out)
     other = replace(LINEAR, C=0.01, tol=1e-2)
     train(dataset, other, out, overwrite=True)
     assert not (out / "folds").exists()
-    found = train_with_probabilities(dataset, other, "sigmoid", out, resume=True)
-    expected = train_with_probabilities(dataset, other, "sigmoid")
+    found = train_by(dataset, other, "sigmoid", out, resume=True)
+    expected = train_by(dataset, other, "sigmoid")
     assert found.model_sha256 == expected.model_sha256
 
 
@@ -173,12 +186,12 @@ def test_a_class_that_cannot_be_calibrated_is_refused_before_the_first_pass(
     dataset = ingest(X, tmp_path / "rows.zarr", rare, sample_weight=weight)
     for way in ("sigmoid", "isotonic"):
         with pytest.raises(InputError, match=f"by {way} need, for every fold, a row of the class b with a weight"):
-            train_with_probabilities(dataset, LINEAR, way)
+            train_by(dataset, LINEAR, way)
     assert not reads
-    assert train_with_probabilities(dataset, LINEAR, "temperature").status == "converged"
+    assert train_by(dataset, LINEAR, "temperature").status == "converged"
     none = ingest(X, tmp_path / "none.zarr", Y, sample_weight=np.zeros(600))
     with pytest.raises(InputError, match="by temperature need, for every fold, a row with a weight above 0"):
-        train_with_probabilities(none, LINEAR, "temperature")
+        train_by(none, LINEAR, "temperature")
 
 
 def test_an_update_is_refused_before_the_first_pass(dataset: Dataset, tmp_path: Path) -> None:

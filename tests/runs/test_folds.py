@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -124,6 +125,23 @@ def test_probabilities_of_a_rare_class(caplog: pytest.LogCaptureFixture) -> None
     model = streamsvm.LinearSVC(probability=True).fit(X[:20], y)
     assert "the class rare has 2 rows, too few for 5 folds" in caplog.text
     assert np.isfinite(model.predict_proba(X[:20])).all()
+
+
+@pytest.mark.parametrize(("folds", "told"), [(5, ["5"]), (4, ["4", "5"])])
+def test_a_grid_with_probabilities_warns_once_of_a_rare_class(
+    folds: int, told: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.handler.setLevel(0)  # Dask silences the handlers of the root logger while a cluster is open
+    y = np.array(["often"] * 18 + ["rare"] * 2)
+    streamsvm.tune(X[:20], y, C=[0.1, 1.0], folds=folds, probability=True)
+    assert re.findall(r"too few for (\d) folds", caplog.text) == told
+
+
+def test_rows_that_give_no_probabilities_are_refused_before_the_grid(tmp_path: Path) -> None:
+    y, out = np.array(["often"] * 18 + ["rare"] * 2), tmp_path / "grid"
+    with pytest.raises(InputError, match="probabilities by sigmoid need, for every fold, a row of the class rare"):
+        streamsvm.tune(X[:20], y, sample_weight=y == "often", C=[0.1, 1.0], folds=2, probability=True, out=out)
+    assert not out.exists()
 
 
 def test_the_only_row_of_a_class_is_never_held_out() -> None:

@@ -19,7 +19,6 @@ from streamsvm.engines import open as opening
 from streamsvm.engines.cluster.engine import DistributedEngine
 from streamsvm.engines.engine import Engine
 from streamsvm.engines.local import SerialEngine, ThreadedEngine
-from streamsvm.engines.open import plan_memory
 from streamsvm.estimators import BudgetedSVC
 from streamsvm.ingestion.readers import ingest
 from streamsvm.options import TrainOptions, make_kernel
@@ -187,10 +186,9 @@ def test_an_interrupted_measurement_leaves_nothing(
     assert not (tmp_path / "run").exists()
 
 
-def test_one_engine_measures_and_trains(source: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_engine_measures_and_trains(source: Dataset, without_pins: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is kept in memory here: bytes are reads, and the one that measures is told like the others."""
     opened: list[Any] = []
-    monkeypatch.setattr(opening, "plan_memory", _without_pins)
     monkeypatch.setattr(opening, "ThreadedEngine", lambda *given: opened.append(ThreadedEngine(*given)) or opened[-1])
     tuning = tune(source, replace(KERNEL, resident_rows=100), (0.5, 1.0), ("scale", 1.0), 2)
     known = tune(source, replace(KERNEL, resident_rows=100), (0.5, 1.0), (tuning.trials[0].gamma or 0.0, 1.0), 2)
@@ -203,11 +201,8 @@ def test_one_engine_measures_and_trains(source: Dataset, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("classes", [2, 3])
-def test_its_read_is_a_pass(
-    source: Dataset, classes: int, read: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_its_read_is_a_pass(source: Dataset, classes: int, read: list[int], tmp_path: Path, without_pins: None) -> None:
     """Nothing is kept in memory here. The steps are those with the number, and each tells of one pass more."""
-    monkeypatch.setattr(opening, "plan_memory", _without_pins)
     asked = replace(KERNEL, resident_rows=100)
     if classes > 2:
         problem = PROBLEMS["dense"]
@@ -251,10 +246,9 @@ def test_one_pass_is_too_few_for_it(source: Dataset, read: list[int]) -> None:
 
 @pytest.mark.parametrize(("name", "n_passes"), [("cholesky", 12), ("nystrom", 2), ("polynomial", 2)])
 def test_features_count_it(
-    name: str, n_passes: int, source: Dataset, read: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, n_passes: int, source: Dataset, read: list[int], tmp_path: Path, without_pins: None
 ) -> None:
     """The polynomial map has no gamma."""
-    monkeypatch.setattr(opening, "plan_memory", _without_pins)
     made = make_features(source, tmp_path / "features", FeatureOptions(name, 20), TrainOptions(kernel="rbf", threads=1))
     assert made.dataset.meta["passes"] == len(read) / source.n_chunks == n_passes
 
@@ -264,10 +258,6 @@ def test_a_plan_counts_it(source: Dataset) -> None:
         plan, result = plan_training(source, asked), train(source, asked)
         assert plan.count_passes() == (result.passes,) * 3
         assert plan.as_json()["passes"] == result.passes
-
-
-def _without_pins(*arguments: Any, **named: Any) -> Any:
-    return replace(plan_memory(*arguments, **named), pin_bytes=0)
 
 
 def test_a_grid_s_folder_is_locked_before_rows_are_read(source: Dataset, read: list[int], tmp_path: Path) -> None:

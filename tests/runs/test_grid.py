@@ -20,7 +20,6 @@ from streamsvm.cli.main import main
 from streamsvm.data.rows.source import plan_groups
 from streamsvm.data.sources.in_memory import ArrayDataset
 from streamsvm.data.store.dataset import Dataset
-from streamsvm.engines.open import plan_memory
 from streamsvm.ingestion.readers import ingest
 from streamsvm.options import TrainOptions
 from streamsvm.runs.held_out import draw_folds
@@ -117,9 +116,8 @@ def test_the_same_bits_on_any_engine(dataset: Dataset, client: Client) -> None:
         assert other.result.model_sha256 == found[0].result.model_sha256
 
 
-def test_chains_share_their_reads(dataset: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_chains_share_their_reads(dataset: Dataset, without_pins: None) -> None:
     """Nothing is kept in memory here: bytes are reads. Half of the fits start from another, and need fewer of them."""
-    monkeypatch.setattr("streamsvm.engines.open.plan_memory", _without_pins)
     costs, folds = (0.01, 0.1, 1.0, 10.0), 4
     found = tune(dataset, replace(OPTIONS, options=LINES), costs, folds=folds)
     assert found.read_bytes == found.passes * dataset.nbytes
@@ -146,10 +144,6 @@ def test_a_grid_takes_the_reads_of_its_slowest_fit(tmp_path: Path) -> None:
     lines = tune(data, replace(options, options=LINES), COSTS, folds=3)
     assert found.passes < lines.passes / 3
     assert found.best.C == lines.best.C
-
-
-def _without_pins(*arguments: Any, **named: Any) -> Any:
-    return replace(plan_memory(*arguments, **named), pin_bytes=0)
 
 
 def test_gamma_and_cost(tmp_path: Path) -> None:

@@ -16,7 +16,6 @@ from sklearn.svm import LinearSVC as Liblinear
 
 import streamsvm
 from streamsvm.data.store.dataset import Dataset
-from streamsvm.engines.open import plan_memory
 from streamsvm.options import TrainOptions
 from streamsvm.runs.held_out import draw_folds
 from streamsvm.runs.train import train
@@ -71,12 +70,11 @@ def test_weights_of_rows_and_labels_count_in_each_fold(tmp_path: Path) -> None:
             assert trial.scores[k] == pytest.approx(expected, abs=4e-3)  # a decision on the border
 
 
-def test_all_fits_share_their_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_fits_share_their_reads(tmp_path: Path, without_pins: None) -> None:
     """The passes are those of the fit that takes the most, and one for the scores. Nothing stays in memory here.
 
     The sample of all fits, which is all rows, is taken once.
     """
-    monkeypatch.setattr("streamsvm.engines.open.plan_memory", _without_pins)
     dataset = PROBLEM.store(tmp_path / "rows", chunk_bytes=2000)
     fold = draw(dataset)
     found = tune(dataset, OPTIONS, COSTS, folds=3)
@@ -84,10 +82,6 @@ def test_all_fits_share_their_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     rows = [streamsvm.ingest(PROBLEM.X[fold != k], tmp_path / f"{k}", PROBLEM.Y[fold != k]) for k in range(3)]
     alone = [train(each, replace(OPTIONS, C=C)).passes for each in rows for C in COSTS]
     assert found.passes <= max(alone) + 3  # since the samples are not the same
-
-
-def _without_pins(*given: Any, **named: Any) -> Any:
-    return replace(plan_memory(*given, **named), pin_bytes=0)
 
 
 @pytest.mark.slow("trains on every engine")

@@ -11,7 +11,7 @@ import pytest
 from streamsvm.models import model
 from streamsvm.models.model import load
 from streamsvm.options import TrainOptions
-from streamsvm.runs.calibrate import train_with_probabilities
+from streamsvm.runs.calibrate import make_folds, train_with_probabilities
 from streamsvm.runs.train import Training, train
 from tests.conftest import make_problem
 
@@ -20,7 +20,10 @@ WAYS: dict[str, tuple[int, Callable[..., Any]]] = {
     "in memory": (0, lambda source, _: train(source, OPTIONS)),
     "in a folder": (1, lambda source, out: train(source, OPTIONS, out)),
     "with its dual point": (1, lambda source, out: train(source, OPTIONS, out, keep_dual=True)),
-    "with probabilities": (1, lambda source, out: train_with_probabilities(source, OPTIONS, "sigmoid", out)),
+    "with probabilities": (
+        1,
+        lambda source, out: train_with_probabilities(source, OPTIONS, make_folds(source, OPTIONS, "sigmoid"), out),
+    ),
 }
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import tracemalloc
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,15 +11,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+from streamsvm.data.sources.in_memory import ArrayDataset
+from streamsvm.engines.open import MemoryPlan, Opened, open_engine
 from streamsvm.models.model import load
-from streamsvm.numeric.rows import Rows
 from streamsvm.options import TrainOptions
 from streamsvm.runs.train import train
 from streamsvm.system.errors import InputError
-from streamsvm.verify.linear import _add_softmax, count_softmax_bytes
 from streamsvm.verify.verify import verify
 from tests.class_problems import make_classes
-from tests.conftest import F64, make_problem
+from tests.conftest import make_problem
+from tests.data.conftest import measure_peak
 
 PROBLEM = make_problem(4, n=300, d=5)
 
@@ -60,21 +62,39 @@ def test_the_objective_of_several_classes_agrees(task: str) -> None:
     assert (strict.agrees, strict.objective_agrees) == (False, True)
 
 
-def test_the_memory_of_many_classes_is_projected() -> None:
-    """A tile of few features has many scores, so it is cut; other threads may add to the first measurements."""
-    rng, K, n = np.random.default_rng(0), 500, 1 << 13
-    rows = Rows(0, rng.normal(size=(n, 2)).astype(np.float32), rng.integers(0, K, n).astype(np.int32))
-    W, totals = rng.normal(size=(K, 3)), np.zeros((K + 1, 4))
-    projected = (1 << 20) + count_softmax_bytes(K, 2)  # with what any verification has for the vectors of a tile
-    assert any(_measure_softmax(W, totals, rows) <= projected for _ in range(3))
+MANY = 200  # classes
+KINDS: dict[str, dict[str, Any]] = {
+    "squared hinge": {"loss": "squared_hinge"},
+    "all classes": {"task": "crammer-singer"},
+    "softmax": {"task": "multinomial"},
+    "kernel": {"kernel": "rbf", "multi_class": "ovr"},
+    "all classes, kernel": {"kernel": "rbf", "task": "crammer-singer"},
+    "pairs": {"kernel": "rbf", "n_classes": 20},
+}
 
 
-def _measure_softmax(W: F64, totals: F64, rows: Rows) -> int:
-    tracemalloc.start()
-    _add_softmax(W, np.ones(len(W)), 1.0, totals, rows)
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    return peak
+@pytest.mark.slow("measures the memory of the scores of 200 classes")
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_memory_of_many_classes_is_projected(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tile of few features has many scores. The model is that of a few rows, since training takes longer."""
+    settings = KINDS[kind]
+    rng, K, n = np.random.default_rng(0), settings.get("n_classes", MANY), 1 << 15
+    y = np.arange(n, dtype=np.int32) % K
+    X = np.column_stack((y, rng.normal(size=n))).astype(np.float32)
+    few, many = (ArrayDataset(X[:m], y[:m], np.arange(K)) for m in (2 * K, n))
+    options = TrainOptions(max_passes=2, **{name: value for name, value in settings.items() if name != "n_classes"})
+    model, plans = train(few, options).model, list[MemoryPlan]()
+
+    @contextmanager
+    def note(*given: Any) -> Iterator[Opened]:
+        with open_engine(*given) as opened:
+            plans.append(opened[1])
+            yield opened
+
+    monkeypatch.setattr("streamsvm.verify.verify.open_engine", note)
+    peak = measure_peak(lambda: verify(model, many, threads=1))
+    fixed = "interpreter and libraries", "slack"
+    assert peak <= sum(size for name, size in plans[0].parts.items() if name not in fixed)
 
 
 def test_another_model_does_not_agree() -> None:

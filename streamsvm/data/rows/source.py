@@ -198,6 +198,12 @@ def count_tile_rows(n_features: int) -> int:
     return max(1, TILE_BYTES // (4 * n_features))
 
 
+def find_largest_tile(source: RowSource) -> int:
+    """Return the most rows that a tile of a source may have."""
+    most = TILE_ITEMS if source.is_sparse else count_tile_rows(source.n_features)
+    return min(most, int(np.max(np.diff(source.chunk_starts))))
+
+
 def cut_items(indptr: npt.NDArray[Any], n_items: int) -> Iterator[tuple[int, int]]:
     """Yield pairs (a, b) such that rows a:b of CSR rows have at most `n_items` items, or are a single longer row."""
     a, n, n_items = 0, len(indptr) - 1, max(1, n_items)

@@ -24,6 +24,7 @@ import numpy as np
 
 from streamsvm.certificates.double_double import add_exact_classes, combine_exact, start_exact
 from streamsvm.losses.classes import add_line_losses, add_multiples, find_rivals, read_costs, score_classes
+from streamsvm.losses.softmax import cut_tile
 from streamsvm.numeric.rounding import bound_rounding
 from streamsvm.numeric.rows import F64, Rows
 from streamsvm.passes import All, Requests, Scan, Step
@@ -106,11 +107,13 @@ def add_line(
     totals: CutTotals, rows: Rows, ends: F64, steps: F64, cut_steps: F64, class_costs: F64, bias_feature: float
 ) -> None:
     """Add the losses of the rows and their parts of the cuts."""
-    y, costs = rows.codes, read_costs(class_costs, rows)
-    first, last = (score_classes(rows, W, bias_feature) for W in ends)
-    add_line_losses(first, last, y, costs, steps, totals.losses)
-    for k, step in enumerate(cut_steps.tolist()):
-        rivals = find_rivals(first, last, y, step)
+    y, costs, found = rows.codes, read_costs(class_costs, rows), []
+    for part in cut_tile(rows, len(class_costs)):
+        first, last = (score_classes(part, W, bias_feature) for W in ends)
+        add_line_losses(first, last, part.codes, read_costs(class_costs, part), steps, totals.losses)
+        found.append([find_rivals(first, last, part.codes, step) for step in cut_steps.tolist()])
+    for k, parts in enumerate(zip(*found, strict=True)):
+        rivals = np.concatenate(parts)
         used = np.flatnonzero((rivals >= 0) & (costs > 0.0))
         classes = np.concatenate((y[used].astype(np.int64), rivals[used]))
         coefs = np.concatenate((costs[used], -costs[used]))

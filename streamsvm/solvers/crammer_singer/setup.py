@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from streamsvm.certificates.double_double import add_exact_classes, start_exact
-from streamsvm.data.rows.source import RowSource
+from streamsvm.data.rows.source import RowSource, find_largest_tile
+from streamsvm.losses.softmax import score_bytes
 from streamsvm.models.model import LinearModel
 from streamsvm.numeric.rows import Rows
 from streamsvm.options import TrainOptions
@@ -69,12 +70,14 @@ class ClassLineSearch(ClassModel, Solver):
         """Yield the passes of the steps."""
         return line_search.solve(self.parameters, state)
 
-    def memory(self, threads: int) -> MemoryNeed:  # noqa: ARG002
-        """Return the memory that the cuts and the sums of a pass take."""
+    def memory(self, threads: int) -> MemoryNeed:
+        """Return the memory that the cuts, the sums of a pass, and the scores of tiles take."""
         width, exact = self.width, exact_bytes(self.width)
         points, cuts = len(line_search.AROUND) + 1, len(line_search.CUTS_AT) + 1
         totals_bytes = 8 * (points + cuts * (width + 1)) + 2 * exact
-        return self.parameters.need_memory(width, totals_bytes, 16 * width + exact)
+        need = self.parameters.need_memory(width, totals_bytes, 16 * width + exact)
+        tile_bytes = score_bytes(len(self.parameters.class_costs), find_largest_tile(self.source))
+        return replace(need, walk_bytes=threads * tile_bytes)
 
 
 class ClassAscentSolver(ClassModel, BlockAscentSolver):

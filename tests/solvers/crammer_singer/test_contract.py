@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import tracemalloc
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +11,7 @@ import pytest
 from distributed import Client
 
 from streamsvm import CuttingPlane, LinearSVC, ingest, load
-from streamsvm.data.sources.in_memory import ArrayDataset
 from streamsvm.data.store.dataset import Dataset
-from streamsvm.engines.open import plan_memory
 from streamsvm.models.evaluate import evaluate
 from streamsvm.options import TrainOptions
 from streamsvm.plan.predict import plan_training
@@ -24,9 +21,8 @@ from streamsvm.solvers.crammer_singer.block_ascent import ClassAscent
 from streamsvm.solvers.cutting_plane.block_ascent import solve
 from streamsvm.solvers.set_up import set_up
 from streamsvm.system.errors import InputError
-from streamsvm.system.npz import pack_arrays
 from streamsvm.verify.verify import verify
-from tests.class_problems import make_classes
+from tests.class_problems import make_classes, measure_driver
 from tests.linear_problems import run_steps
 
 OPTIONS = TrainOptions(task="crammer-singer", threads=1, C=0.1)
@@ -77,13 +73,8 @@ def test_gone_on_from_any_state_to_the_same_bits(monkeypatch: pytest.MonkeyPatch
         assert np.array_equal(after.share, steps[-1].state.share)
 
 
-def test_far_fewer_reads_than_by_line_search(data: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_far_fewer_reads_than_by_line_search(data: Dataset, without_pins: None) -> None:
     """Nothing is kept in memory but the resident rows, so the bytes are reads."""
-
-    def plan_without_pins(*arguments: Any, **named: Any) -> Any:
-        return replace(plan_memory(*arguments, **named), pin_bytes=0)
-
-    monkeypatch.setattr("streamsvm.engines.open.plan_memory", plan_without_pins)
     ascent, line = (train(data, replace(OPTIONS, **own)) for own in ({"resident_rows": "10%"}, {"options": LINE}))
     assert ascent.status == line.status == "converged"
     assert ascent.read_bytes <= 0.25 * line.read_bytes
@@ -102,26 +93,15 @@ def test_a_larger_cost_starts_from_the_shares_of_a_smaller_one(monkeypatch: pyte
     assert warm[-1].progress.objective == pytest.approx(cold[-1].progress.objective, rel=1e-3)
 
 
-@pytest.mark.parametrize("own", [{}, {"resident_rows": 200}, {"options": LINE}], ids=["memory", "blocks", "line"])
-def test_the_driver_holds_what_is_planned(own: dict[str, Any]) -> None:
-    """Shares of all rows, kept rows and cuts, and a checkpoint after each step."""
-    random, n = np.random.default_rng(0), 20_000
-    X, y = random.standard_normal((n, 4)).astype(np.float32), np.arange(n, dtype=np.int32) % 10
-    peaks = []
-    for rows in (1000, n):  # the first compiles
-        source = ArrayDataset(X[:rows], y[:rows], np.arange(10))
-        fit = set_up(source, replace(OPTIONS, **own))
-        tracemalloc.start()
-        try:
-            for step in run_steps(source, fit.solve(fit.start()), 3):
-                pack_arrays(
-                    {part.name: getattr(step.state, part.name) for part in fields(step.state) if part.name != "states"}
-                )
-            peaks.append(tracemalloc.get_traced_memory()[1])
-        finally:
-            tracemalloc.stop()
-    need = fit.memory(1)
-    assert peaks[-1] <= need.driver_bytes + need.totals_bytes + need.shared_bytes + need.walk_bytes + (4 << 20)
+@pytest.mark.parametrize(
+    ("own", "n_classes"),
+    [({}, 10), ({"resident_rows": 200}, 10), ({"options": LINE}, 10), ({"options": LINE}, 200)],
+    ids=["memory", "blocks", "line", "many"],
+)
+def test_the_driver_holds_what_is_planned(own: dict[str, Any], n_classes: int) -> None:
+    """Shares of all rows, kept rows and cuts, the scores of a tile, and a checkpoint after each step."""
+    _, peak, planned = measure_driver(replace(OPTIONS, **own), 20_000, n_classes=n_classes)
+    assert peak <= planned
 
 
 def test_too_little_memory_for_the_shares_is_told() -> None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import tracemalloc
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,6 @@ import pytest
 from distributed import Client
 
 from streamsvm import SMO, SVC, NuSVC, load
-from streamsvm.data.sources.in_memory import ArrayDataset
 from streamsvm.data.store.dataset import Dataset
 from streamsvm.engines.local import SerialEngine
 from streamsvm.engines.merge import answer
@@ -28,9 +26,8 @@ from streamsvm.solvers.crammer_singer import kernel_active_set
 from streamsvm.solvers.crammer_singer.kernel_solver import ClassDecomposition, solve, start_state
 from streamsvm.solvers.set_up import set_up
 from streamsvm.system.errors import InputError
-from streamsvm.system.npz import pack_arrays
 from streamsvm.verify.verify import verify
-from tests.class_problems import make_classes
+from tests.class_problems import make_classes, measure_driver
 from tests.linear_problems import run_steps
 
 OPTIONS = TrainOptions(task="crammer-singer", kernel="rbf", gamma=0.1, threads=1, C=0.5)
@@ -101,23 +98,10 @@ def test_no_row_is_active_twice_where_most_rows_have_no_cost(monkeypatch: pytest
 @pytest.mark.parametrize("own", [{}, {"resident_rows": 500}], ids=["memory", "few-rows"])
 def test_the_driver_holds_what_is_planned(own: dict[str, Any]) -> None:
     """Shares and sums of all rows, active rows with kernel columns, and a checkpoint after each step."""
-    random, n = np.random.default_rng(0), 8_000 if own else 900
-    X, y = random.standard_normal((n, 4)).astype(np.float32), np.arange(n, dtype=np.int32) % 10
-    peaks = []
-    for rows in (600, n):  # the first compiles
-        source = ArrayDataset(X[:rows], y[:rows], np.arange(10))
-        fit = set_up(source, replace(OPTIONS, **own))
-        tracemalloc.start()
-        try:
-            for step in run_steps(source, fit.solve(fit.start()), 2):
-                pack_arrays({part.name: getattr(step.state, part.name) for part in fields(step.state)})
-            peaks.append(tracemalloc.get_traced_memory()[1])
-        finally:
-            tracemalloc.stop()
-    need = fit.memory(1)
-    planned = need.driver_bytes + need.totals_bytes + need.shared_bytes + need.walk_bytes
-    assert peaks[-1] <= planned + (4 << 20)
-    assert fit.settings["resident_rows"] == (500 if own else n)
+    n = 8_000 if own else 900
+    solver, peak, planned = measure_driver(replace(OPTIONS, **own), n, most=2)
+    assert peak <= planned
+    assert solver.settings["resident_rows"] == (500 if own else n)
 
 
 @pytest.mark.parametrize("n_classes", [2, 4])

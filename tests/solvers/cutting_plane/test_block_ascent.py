@@ -12,7 +12,6 @@ from distributed import Client
 from scipy.sparse import random_array
 
 from streamsvm.data.store.dataset import Dataset
-from streamsvm.engines.open import plan_memory
 from streamsvm.numeric.rows import F64
 from streamsvm.options import TrainOptions
 from streamsvm.passes import Step
@@ -83,14 +82,9 @@ def test_the_optimum_is_that_of_a_qp_library(
     assert progress.objective >= found.low * (1 - 1e-9)
 
 
-def plan_without_pins(*arguments: Any, **named: Any) -> Any:
-    return replace(plan_memory(*arguments, **named), pin_bytes=0)
-
-
 @pytest.mark.slow("trains on many rows twice")
-def test_far_fewer_reads_than_by_line_search(text: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_far_fewer_reads_than_by_line_search(text: Dataset, without_pins: None) -> None:
     """Nothing is kept in memory but the resident rows, so the bytes are reads; single rows count, too."""
-    monkeypatch.setattr("streamsvm.engines.open.plan_memory", plan_without_pins)
     ways = {"block-ascent": "10%", "line-search": None}
     found = [
         train(text, replace(OPTIONS, resident_rows=rows, options={"acceleration": way})) for way, rows in ways.items()

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import tracemalloc
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +10,12 @@ import numpy as np
 import pytest
 from distributed import Client
 
-from streamsvm.data.sources.in_memory import ArrayDataset
 from streamsvm.data.store.dataset import Dataset
-from streamsvm.engines.open import plan_memory
 from streamsvm.options import TrainOptions
 from streamsvm.runs.train import train
 from streamsvm.solvers.set_up import set_up
 from streamsvm.solvers.softmax import newton
-from streamsvm.system.npz import pack_arrays
-from tests.class_problems import ClassProblem, make_classes
+from tests.class_problems import ClassProblem, make_classes, measure_driver
 from tests.linear_problems import run_steps
 from tests.solvers.softmax.test_optimum import primal
 
@@ -49,13 +45,23 @@ def test_the_same_bits_on_any_engine_and_resumed(
     assert found[0].passes > 2
 
 
-def test_few_reads(data: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("most", [newton.MOST_CURVED, 0], ids=["few weights", "many weights"])
+def test_gone_on_from_any_state_to_the_same_bits(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("newton", "solver"):
+        monkeypatch.setattr(f"streamsvm.solvers.softmax.{module}.MOST_CURVED", most)
+    monkeypatch.setattr("streamsvm.data.sources.in_memory.CHUNK_BYTES", 10_000)
+    source = replace(PROBLEM, sparse=True).in_memory()
+    solver = set_up(source, replace(OPTIONS, tol=1e-6, resident_rows=300))
+    steps = run_steps(source, solver.solve(solver.start()))
+    assert len(steps) > 3
+    for step in steps[:-1]:
+        after = run_steps(source, solver.solve(step.state))[-1]
+        assert np.array_equal(after.state.best_w, steps[-1].state.best_w)
+        assert after.progress == steps[-1].progress
+
+
+def test_few_reads(data: Dataset, without_pins: None) -> None:
     """Nothing is kept in memory but the sample, so the bytes are reads."""
-
-    def plan_without_pins(*arguments: Any, **named: Any) -> Any:
-        return replace(plan_memory(*arguments, **named), pin_bytes=0)
-
-    monkeypatch.setattr("streamsvm.engines.open.plan_memory", plan_without_pins)
     result = train(data, replace(OPTIONS, resident_rows="10%"))
     assert result.status == "converged"
     assert result.read_bytes <= 4.3 * data.nbytes  # the rows are not shuffled, so each pass also reads the sample
@@ -82,21 +88,8 @@ def test_a_larger_cost_starts_from_the_model_of_a_smaller_one(most: int, monkeyp
 @pytest.mark.parametrize("own", [{}, {"resident_rows": 2000}, {"resident_rows": 2000, "tol": 1e-6}])
 @pytest.mark.parametrize("d", [4, 150])
 def test_the_driver_holds_what_is_planned(own: dict[str, Any], d: int) -> None:
-    random, n = np.random.default_rng(0), 20_000
-    X, y = random.standard_normal((n, d)).astype(np.float32), np.arange(n, dtype=np.int32) % 10
-    peaks = []
-    for rows in (1000, n):  # the first compiles
-        source = ArrayDataset(X[:rows], y[:rows], np.arange(10))
-        solver = set_up(source, replace(OPTIONS, **own))
-        tracemalloc.start()
-        try:
-            for step in run_steps(source, solver.solve(solver.start()), 3):
-                pack_arrays({part.name: getattr(step.state, part.name) for part in fields(step.state)})
-            peaks.append(tracemalloc.get_traced_memory()[1])
-        finally:
-            tracemalloc.stop()
-    need = solver.memory(1)
-    assert peaks[-1] <= need.driver_bytes + need.totals_bytes + need.shared_bytes + (4 << 20)
+    _, peak, planned = measure_driver(replace(OPTIONS, **own), 20_000, d)
+    assert peak <= planned
 
 
 def make_problem(seed: int) -> tuple[ClassProblem, TrainOptions]:

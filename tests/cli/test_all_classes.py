@@ -1,4 +1,4 @@
-"""`--multi-class multinomial`: models are trained, resumed, judged and verified; what contradicts it is refused."""
+"""`--multi-class` multinomial and crammer_singer: trained, resumed, judged and verified; contradictions are refused."""
 
 # ruff: noqa: F811  (fixtures are imported)
 from __future__ import annotations
@@ -12,7 +12,8 @@ import pytest
 from tests.class_problems import make_classes
 from tests.commands import Run, run  # noqa: F401
 
-JOINT = ("--multi-class", "multinomial")
+JOINT, MARGINS = (("--multi-class", way) for way in ("multinomial", "crammer_singer"))
+KERNEL = ("--kernel", "rbf", "--gamma", "0.1", "--resident-rows", "30%", "--option", "intercept_scaling=2")
 
 
 @pytest.fixture(scope="module")
@@ -45,6 +46,22 @@ def test_from_training_to_predictions(run: Run, rows: Path, tmp_path: Path) -> N
     (tmp_path / "m.json").unlink(missing_ok=True)
     assert run("export", out, "--to", "json", "--out", tmp_path / "m.json").code == 0
     assert "the probabilities of the classes are the softmax of the scores" in (tmp_path / "m.json").read_text()
+
+
+@pytest.mark.parametrize("own", [(), KERNEL], ids=["linear", "kernel"])
+def test_from_training_to_predictions_by_margins(own: tuple[str, ...], run: Run, rows: Path, tmp_path: Path) -> None:
+    out, given = tmp_path / "run", (*MARGINS, *own)
+    assert run("train", rows, "--out", out, *given, "--max-passes", "1", "--tol", "1e-9").code == 3
+    resumed = run("train", rows, "--out", out, *given, "--resume", "--tol", "1e-4", "--json")
+    assert resumed.code == 2  # another tolerance
+    trained = run("train", rows, "--out", out, *given, "--overwrite", "--class-weight", "3=2", "--json")
+    assert trained.code == 0
+    assert trained.result["relative_gap"] <= 1e-3
+    assert run("verify", out, rows, *(["--dual"] if own else [])).code == 0
+    assert run("evaluate", out, rows, "--json").result["accuracy"] > 0.5
+    assert run("predict", out, rows, "--out", tmp_path / "labels.npy").code == 0
+    assert set(np.load(tmp_path / "labels.npy").tolist()) <= {0, 1, 2, 3}
+    assert run("report", out).code == 0
 
 
 def test_a_run_that_was_stopped_is_resumed_to_the_same_bits(run: Run, tmp_path: Path) -> None:
@@ -82,30 +99,38 @@ def test_two_classes_are_one_logistic_problem(run: Run, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("more", "reason"),
+    ("way", "more", "reason"),
     [
-        (["--task", "rank"], "not allowed with argument --multi-class"),
-        (
-            ["--loss", "logistic"],
-            "the losses of the task multinomial are softmax; logistic is a loss of --task classify",
-        ),
-        (["--penalty", "l1"], "train each class against the rest (--multi-class ovr --loss logistic"),
-        (["--kernel", "rbf"], "supports only the linear kernel; map the rows with `streamsvm features`"),
-        (
-            ["--solver", "newton"],
-            "does not support the loss softmax of --multi-class multinomial; use --solver cutting",
-        ),
-        (["--keep-dual"], "no dual point is kept for this task"),
+        (JOINT, ["--task", "rank"], "not allowed with argument --multi-class"),
+        (JOINT, ["--loss", "logistic"], "of the task multinomial are softmax; logistic is a loss of --task classify"),
+        (JOINT, ["--penalty", "l1"], "train each class against the rest (--multi-class ovr --loss logistic"),
+        (JOINT, ["--kernel", "rbf"], "supports only the linear kernel; map the rows with `streamsvm features`"),
+        (JOINT, ["--solver", "newton"], "the loss softmax of --multi-class multinomial; use --solver cutting"),
+        (JOINT, ["--keep-dual"], "no dual point is kept for this task"),
+        (MARGINS, ["--loss", "hinge"], "the losses of the task crammer-singer are crammer_singer"),
+        (MARGINS, ["--kernel", "sigmoid"], "or use the solver smo, which supports linear, rbf, poly, precomputed"),
+        (MARGINS, ["--kernel", "rbf", "--solver", "cutting-plane"], "supports only the linear kernel"),
+        (MARGINS, ["--solver", "irwls"], "use --solver cutting-plane or smo"),
+        (MARGINS, ["--kernel", "rbf", "--option", "selection=platt"], "option 'selection' is unknown"),
+        (MARGINS, ["--keep-dual"], "no dual point is kept for this task"),
     ],
 )
-def test_what_contradicts_it_is_refused(run: Run, rows: Path, tmp_path: Path, more: list[str], reason: str) -> None:
-    ran = run("train", rows, "--out", tmp_path / "run", *JOINT, *more)
+def test_what_contradicts_it_is_refused(
+    run: Run, rows: Path, tmp_path: Path, way: tuple[str, ...], more: list[str], reason: str
+) -> None:
+    ran = run("train", rows, "--out", tmp_path / "run", *way, *more)
     assert ran.code == 2
     assert reason in ran.err
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.parametrize(("task", "option"), [("crammer-singer", "crammer_singer"), ("multinomial", "multinomial")])
+def test_it_is_not_a_task(task: str, option: str, run: Run, rows: Path, tmp_path: Path) -> None:
+    ran = run("train", rows, "--out", tmp_path / "run", "--task", task)
+    assert (ran.code, f"argument --task: invalid choice: '{task}' (choose from" in ran.err) == (2, True)
+    assert f"--multi-class {option}" in run("train", "--help-solver", "cutting-plane").out
+
+
 def test_the_loss_alone_names_its_option(run: Run, rows: Path, tmp_path: Path) -> None:
     ran = run("train", rows, "--out", tmp_path / "run", "--loss", "softmax")
     assert (ran.code, "softmax is a loss of --multi-class multinomial" in ran.err) == (2, True)
-    assert "--multi-class multinomial" in run("train", "--help-solver", "cutting-plane").out
