@@ -202,6 +202,8 @@ def _hold_rows(source: RowSource, options: TrainOptions, own: CuttingPlane, budg
     is_long = seconds[1] > LONG_SECONDS and seconds[2] < LEADING_SHARE * seconds[1]
     in_cache = is_long and source.on_disk and source.nbytes <= budget.spare_bytes
     leads = (is_short or in_cache) and is_free and own.scratch is None and is_local
+    if leads and options.resident_rows is None:  # if the line search fails, its best point makes up for a small sample
+        parameters = replace(parameters, resident_rows=min(number, one_read.count_enough(source)))
     solver = one_read.make_solver(source, parameters, note, own.scratch, leads)
     if leads:
         solver.reason = LEADING if is_short else IN_CACHE.format(seconds[2], seconds[1])

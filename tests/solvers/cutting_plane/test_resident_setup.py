@@ -109,6 +109,8 @@ def test_a_line_search_leads_where_the_rows_fit_into_memory_and_one_read_takes_l
     """Unless the rows are few, read from a store, or larger than the memory, or one read was asked for."""
     led = choose(1_500_000, 100)
     assert led.start().leads
+    assert led.settings["resident_rows"] == 36_700  # 0.13 (n d)^(2/3)
+    assert choose(1_500_000, 100, resident_rows="10%").settings["resident_rows"] == 150_000
     assert re.search(r"fit into memory, so passes .* about [\d.]+ s .* one-read about [\d.]+ s", led.reason)
     for other in (
         choose(600_000, 54),
