@@ -138,11 +138,12 @@ class BlockAscent:
 
     def improve(self, state: State, rows: Rows) -> tuple[State, F64]:
         """Improve the shares of all rows; return the state with their w, and the point from which to search to it."""
-        if state.passes >= ASCENT_PASSES and rows.n_rows <= small_qp.MOST_ROWS:
+        is_small = few_rows.is_small(rows.n_rows, len(state.best_w))
+        if rows.n_rows <= small_qp.MOST_ROWS and state.passes >= (1 if is_small else ASCENT_PASSES):
             if state.stuck < TRIES:
                 state = _improve_few(read_rows(self, rows), FEW_SHARE * self.tol, state)
             return state, state.best_w
-        if few_rows.is_small(rows.n_rows, len(state.best_w)):
+        if is_small:
             data = read_rows(self, rows)
             return _take_optimum(state, data, few_rows.minimise_few(data, SMALL_SHARE * self.tol, state.master_w))
         n_numbers = max(1, rows.X.data.size if isinstance(rows.X, CsrRows) else rows.X.size)
