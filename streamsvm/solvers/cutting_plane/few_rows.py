@@ -24,12 +24,12 @@ from streamsvm.solvers.cutting_plane.smoothed_newton import (
     Optimum,
 )
 
-MOST_PRODUCTS = 1 << 18  # with more products of features in the rows (n width^2), BLAS would take less time
+MOST_PRODUCTS = 1 << 20  # with more products in a step, (n + width) width^2, BLAS and LAPACK would take less time
 
 
 def is_small(n_rows: int, width: int) -> bool:
     """Return whether n_rows rows of `width` entries, constant feature included, are few enough for `minimise_few`."""
-    return n_rows <= small_qp.MOST_ROWS and n_rows * width**2 <= MOST_PRODUCTS
+    return n_rows <= small_qp.MOST_ROWS and (n_rows + width) * width**2 <= MOST_PRODUCTS
 
 
 def minimise_few(data: HingeRows, tol: float, start: F64) -> Optimum:
