@@ -21,9 +21,10 @@ from streamsvm.numeric.rows import Rows, compute_scores_of_parts
 from streamsvm.options import BUDGET_SHARE, TrainOptions
 from streamsvm.passes import MemoryNeed, Requests
 from streamsvm.solvers.cutting_plane import block_ascent, line_search, line_search_setup
-from streamsvm.solvers.cutting_plane.block_ascent import MOST_BESIDE, BlockAscent, count_terms, has_newton
+from streamsvm.solvers.cutting_plane.block_ascent import MOST_BESIDE, NEWTON_FEATURES, BlockAscent, count_terms
 from streamsvm.solvers.cutting_plane.coordinate_ascent import ascend, make_part
 from streamsvm.solvers.cutting_plane.cuts import exact_bytes
+from streamsvm.solvers.cutting_plane.few_rows import minimise_few
 from streamsvm.solvers.cutting_plane.line_search_setup import TwoSolvers, make_line_search, read_parameters
 from streamsvm.solvers.cutting_plane.small_qp import MATRICES, MOST_ROWS, PRODUCTS, ROW_COPIES, can_refine
 from streamsvm.solvers.cutting_plane.smoothed_newton import HingeRows
@@ -59,6 +60,7 @@ class BlockAscentSolver(LinearSolver):
     name = "cutting-plane"
     compiled: tuple[str, ...] = ("cutting-plane", "ascent")
     n_shares = 1  # number of shares per row
+    has_substitutes = True  # whether other methods solve the problem of rows in memory where the ascent is slow
 
     def __init__(self, source: RowSource, parameters: BlockAscent) -> None:
         self.source, self.parameters, self.bias_feature = source, parameters, parameters.bias_feature
@@ -91,8 +93,9 @@ class BlockAscentSolver(LinearSolver):
         if not keeps_all:
             block = max(map(parameters.count_rows, parameters.list_blocks()))
             walk_bytes = (COPIES - 1) * kept_bytes + COPIES * block * row_bytes + 2 * sums_bytes + n
-        rows_bytes = kept_bytes * (2 if keeps_all else 1) + self._count_more_bytes()
-        driver, turn = SHARES * shares_bytes + rows_bytes + 8 * VECTORS * width, 8 * VECTORS * width // 2
+        rows_bytes, more_bytes = kept_bytes * (2 if keeps_all else 1), self._count_more_bytes()
+        driver = SHARES * shares_bytes + rows_bytes + more_bytes + 8 * VECTORS * width
+        turn = 8 * VECTORS * width // 2 + (more_bytes if n <= MOST_ROWS else 0)
         shared = 8 * 4 * width + exact_bytes(width) + (0 if keeps_all else 2 * shares_bytes + kept_bytes)
         return MemoryNeed(driver, turn, sums_bytes if keeps_all else 0, shared, walk_bytes)
 
@@ -106,7 +109,7 @@ class BlockAscentSolver(LinearSolver):
     def _count_more_bytes(self) -> int:
         """Return the bytes that the ascent's substitutes need: methods for few rows, and for all rows in memory."""
         n, width, more = self.source.n_rows, self.width, 0
-        if self.parameters.keeps_all and has_newton(n, self.source.n_features):
+        if self.parameters.keeps_all and self.source.n_features <= NEWTON_FEATURES:
             more += 8 * (NEWTON_VECTORS * n + NEWTON_MATRICES * width**2)
         if n <= MOST_ROWS:
             more += 8 * (MATRICES * n**2 + ROW_COPIES * n * width if can_refine(n, width) else PRODUCTS * n**2)
@@ -115,11 +118,12 @@ class BlockAscentSolver(LinearSolver):
     def beside_line_search(self) -> Solver:
         """Add an accompanying line search, which proves the optimum if extreme scales slow this solver down.
 
-        With few rows the line search runs from the start, because its passes then take almost no time.
+        If the ascent has no substitutes and there are few rows, the line search runs from the start, because its passes
+        then take almost no time.
         """
         if self._is_wide():
             return self
-        alone, parameters = self.source.n_rows > MOST_ROWS, self.parameters
+        alone, parameters = self.has_substitutes or self.source.n_rows > MOST_ROWS, self.parameters
         return TwoSolvers(self, self._make_line_search(alone), parameters.tol, alone, count_terms(parameters))
 
     def _is_wide(self) -> bool:
@@ -164,7 +168,7 @@ def _hold_rows(source: RowSource, options: TrainOptions, own: CuttingPlane, budg
 
     Data with more than MOST_FEATURES features use ascent on blocks. Other data use one read if enough rows fit and
     ascent is not faster. Ascent is faster in three cases: for arrays in memory, unless they are too large for one
-    thread or so small that any solver is fast; for more than FEW_ROWS stored rows that all fit into memory, if its
+    thread; for more than FEW_ROWS stored rows that all fit into memory, if its
     price is lower; and if few rows can be resident, because ascent then needs fewer reads. Ascent holds the shares of
     all rows. If the shares do not fit into memory, one read is used instead, unless its sample would be too small. The
     passes of a line search take less time than those of one read. So they come first if the sample of one read is
@@ -175,11 +179,10 @@ def _hold_rows(source: RowSource, options: TrainOptions, own: CuttingPlane, budg
         if chosen is not None and own.acceleration == "one-read":
             chosen.note = TOO_MANY_FEATURES.format(source.n_features)
         return chosen
-    is_small = source.n_rows > MOST_ROWS and source.nbytes <= MOST_BYTES
     seconds, is_free = one_read.weigh_solvers(source), own.acceleration != "one-read"
     is_weighed = is_free and source.on_disk and source.n_rows > one_read.FEW_ROWS
     reason = BY_PRICE.format(*seconds[:2]) if is_weighed else ""
-    is_faster = seconds[0] < seconds[1] if is_weighed else is_small and not source.on_disk
+    is_faster = seconds[0] < seconds[1] if is_weighed else not source.on_disk and source.nbytes <= MOST_BYTES
     if is_free and is_faster:
         chosen = _set_up_blocks(source, options, own, budget)
         if chosen is not None and chosen.settings["resident_rows"] == source.n_rows:
@@ -250,7 +253,9 @@ def run_kernels(group: str, rows: Rows) -> None:
     if group == "ascent":
         part = make_part(rows, np.ones(2), 1.0, np.zeros(2))
         ascend([part], 1.0, np.zeros(3), 0.0, 0.0, 1, (0,))
-        HingeRows(rows, np.ones(2), np.ones(2), 1.0).add_products(None, np.arange(2), np.ones(2))
+        data = HingeRows(rows, np.ones(2), np.ones(2), 1.0)
+        data.add_products(None, np.arange(2), np.ones(2))
+        minimise_few(data, 1.0, np.zeros(3))
         return
     add_to_totals(line_search.start_totals(1, 3), rows, np.zeros((2, 3)), np.ones(2), np.ones(1), 1.0)
     compute_scores_of_parts(rows.X, np.zeros((1, 2)), np.zeros(2, np.int64), np.array([0, 2]))

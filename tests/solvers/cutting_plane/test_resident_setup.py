@@ -124,13 +124,13 @@ def test_a_line_search_leads_where_the_rows_fit_into_memory_and_one_read_takes_l
 
 def test_arrays_in_memory_are_for_the_ascent() -> None:
     """As far as they fit, and are not so many that one read is over sooner, which threads share."""
-    found = choose(100_000, 100, on_disk=False)
-    assert (found.settings["acceleration"], found.settings["resident_rows"]) == ("block-ascent", 100_000)
+    for n_rows in (100_000, 500, 10):
+        found = choose(n_rows, 100, on_disk=False)
+        assert (found.settings["acceleration"], found.settings["resident_rows"]) == ("block-ascent", n_rows)
     for other in (
         choose(1_000_000, 100, on_disk=False),
         choose(100_000, 100, on_disk=False, memory_bytes=600 << 20),
         choose(100_000, 100, on_disk=False, resident_rows="50%"),
-        choose(500, 100, on_disk=False),
         choose(100_000, 100, on_disk=False, options={"acceleration": "one-read"}),
     ):
         assert other.settings.get("acceleration") != "block-ascent"
