@@ -139,6 +139,19 @@ def move_to(state: S, w: F64, objective: float, rounding: float, **others: Any) 
     return replace(state, best_w=w, objective=float(objective), objective_rounding=float(rounding), **others)
 
 
+def move_to_lowest(state: S, W: F64, losses: F64, sizes: F64 | None = None, **others: F64) -> tuple[S, int]:
+    """Move to the point with the lowest P, as `move_to` does; return the state and the index of the point.
+
+    W (k, width), losses (k,): the points and the losses there. sizes (width,): the largest |w_j| in the sums, which
+    bound the rounding of the losses (None: those of the point itself). others: arrays with an entry for each point.
+    """
+    objectives = np.sum(W**2, axis=1) / 2 + losses
+    best = int(np.argmin(objectives))
+    fields = {name: values[best] for name, values in others.items()}
+    rounding = state.bound_loss(np.abs(W[best]) if sizes is None else sizes)
+    return move_to(state, W[best], objectives[best], rounding, **fields), best
+
+
 def raise_bound(state: S, value: float, rounding: float, **others: Any) -> S:
     """Return the state with value - rounding as its lower bound, if this is the highest so far.
 
