@@ -176,9 +176,9 @@ def minimise_model(settings: CutSettings, sample: Sample, state: Any) -> tuple[A
     best = found.minimise(MODEL_SHARE * settings.tol)
     z = found.z[len(state.offsets) :]
     active = np.argsort(-z, kind="stable")[: np.count_nonzero(z)]
-    points, weights = np.array(found.points)[active], z[active]
+    points, weights = np.array([found.points[k] for k in active]).reshape(-1, len(best)), z[active]
     mean = weights @ points / np.sum(weights) if len(weights) else best
-    return replace(state, points=points[:KEPT_POINTS]), np.concatenate((np.stack((best, mean)), points))
+    return replace(state, points=points[:KEPT_POINTS].copy()), np.concatenate((np.stack((best, mean)), points))
 
 
 def _find_highest(state: CutState) -> int:
@@ -205,12 +205,16 @@ def _thin(sample: Sample) -> tuple[Sample, I64]:
 class PairModel:
     """Cutting planes on the model.
 
-    points: the points of the sample's cuts. z: the multipliers of the cuts of all rows, and then of the sample's cuts.
+    points: the points of the sample's cuts. room: the cuts of all rows, followed by those of the sample. z: their
+    multipliers.
     """
 
     def __init__(self, sample: Sample, linear: Linear, state: Any) -> None:
         self.sample, self.linear, self.known = sample, linear, state
-        self.made, self.offsets, self.gram, self.z = state.cuts, state.offsets, state.gram, state.z
+        self.offsets, self.gram, self.z = state.offsets, state.gram, state.z
+        # Only one copy: cuts may be most of the memory.
+        self.room = np.empty((len(state.cuts) + MOST_LOOKS + len(INNER_SHARES), len(state.best_w)))
+        self.room[: len(state.cuts)] = state.cuts
         self.points: list[F64] = []
         self.best: F64 = state.best_w
         self.low = np.inf
@@ -222,11 +226,11 @@ class PairModel:
     def look(self, w: F64, scores: F64) -> bool:
         """Make a cut at w, given the sample's scores there. Return whether the model is lower than before."""
         found = self.sample.measure(scores)
-        cut = (self.sample.combine(found.coefs, len(w)) + self.linear.slope)[np.newaxis]
+        cut, n_made = self.sample.combine(found.coefs, len(w)) + self.linear.slope, len(self.offsets)
         offset = found.offset + self.linear.value
         above = np.max(self.known.offsets - self.known.cuts @ w, initial=0.0)
-        value = float(w @ w) / 2 + max(float(offset - cut[0] @ w), float(above))
-        self.gram, self.made = extend_products(self.gram, self.made, cut), np.concatenate((self.made, cut))
+        value = float(w @ w) / 2 + max(float(offset - cut @ w), float(above))
+        self.gram, self.room[n_made] = extend_products(self.gram, self.room[:n_made], cut[np.newaxis]), cut
         self.offsets, self.z = np.append(self.offsets, offset), np.append(self.z, 0.0)
         self.points.append(w)
         if value >= self.low:
@@ -239,8 +243,9 @@ class PairModel:
         high, idle, (thin, rows) = -np.inf, 0, _thin(self.sample)
         while len(self.points) < MOST_LOOKS:
             interrupts.check()
-            self.z, w = solve_cuts(self.made, self.offsets, self.gram, self.z, MASTER_SHARE * share * self.low)
-            combined = self.z @ self.made
+            made = self.room[: len(self.z)]
+            self.z, w = solve_cuts(made, self.offsets, self.gram, self.z, MASTER_SHARE * share * self.low)
+            combined = self.z @ made
             high = max(high, float(self.z @ self.offsets - combined @ combined / 2))
             if self.low - high <= share * self.low or idle > IDLE_STEPS:
                 break
