@@ -120,21 +120,14 @@ class RowSums(RowTotals):
         return RowSums(self.vectors[chosen], self.offsets[chosen], self.sizes[chosen])
 
 
-def is_better(objective: float, rounding: float, known: Any) -> bool:
-    """Return whether a point with this objective and rounding is better than the best point of the state `known`.
-
-    P plus its rounding must be lower. In addition, P must be lower, or its rounding less than half as large.
-    """
-    lower = objective < known.objective or rounding < known.objective_rounding / 2
-    return bool(lower and objective + rounding < known.objective + known.objective_rounding)
-
-
 def move_to(state: S, w: F64, objective: float, rounding: float, **others: Any) -> S:
     """Return the state with w as its best point if w is better; else return the state unchanged.
 
+    At a better point, P plus its rounding is lower. In addition, P is lower, or its rounding less than half as large.
     If w becomes the best point, the fields in `others` are also set.
     """
-    if not is_better(objective, rounding, state):
+    lower = objective < state.objective or rounding < state.objective_rounding / 2
+    if not (lower and objective + rounding < state.objective + state.objective_rounding):
         return state
     return replace(state, best_w=w, objective=float(objective), objective_rounding=float(rounding), **others)
 

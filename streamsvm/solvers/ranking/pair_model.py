@@ -162,8 +162,8 @@ def search_line(settings: CutSettings, sample: Sample, state: CutState) -> F64:
     squares = np.array([state.best_w @ moves, moves @ moves])
     start, end = sample.score(np.stack((state.best_w, state.master_w)))
     slope = None if is_noisy(state, settings.tol) else float(squares[0] - state.cuts[_find_highest(state)] @ moves)
-    thin, rows = _thin(sample)
-    step = find_step(thin, start[rows], (end - start)[rows], squares, slope) or AHEAD
+    thin = draw_sample(sample.pairs, sample.cost, SEARCHED_ROWS)
+    step = find_step(thin, start[thin.rows], (end - start)[thin.rows], squares, slope) or AHEAD
     return state.best_w + np.outer(np.array(NEARER) * min(1.0, FARTHER ** min(state.stuck, FARTHEST) * step), moves)
 
 
@@ -194,12 +194,6 @@ def _correct(sample: Sample, state: CutState) -> Linear:
     highest, own = _find_highest(state), sample.measure(sample.score(v[np.newaxis])[0])
     slope = state.cuts[highest] - sample.combine(own.coefs, len(v))
     return Linear(slope, float(state.offsets[highest] - own.offset))
-
-
-def _thin(sample: Sample) -> tuple[Sample, I64]:
-    """Return a part of the sample for bisections, and the places of its rows in the sample."""
-    thin = draw_sample(sample.pairs, sample.cost, SEARCHED_ROWS)
-    return thin, thin.rows
 
 
 class PairModel:
@@ -240,7 +234,7 @@ class PairModel:
 
     def minimise(self, share: float) -> F64:
         """Minimise the model to this share of its value, or until it makes no progress; return the best point."""
-        high, idle, (thin, rows) = -np.inf, 0, _thin(self.sample)
+        high, idle, thin = -np.inf, 0, draw_sample(self.sample.pairs, self.sample.cost, SEARCHED_ROWS)
         while len(self.points) < MOST_LOOKS:
             interrupts.check()
             made = self.room[: len(self.z)]
@@ -253,7 +247,7 @@ class PairModel:
             change = self.sample.score(w[np.newaxis])[0] - start
             squares = np.array([(self.best - self.linear.slope) @ moves, moves @ moves])
             slope = float(squares[0] - self.sample.measure(start).coefs @ change)
-            step = find_step(thin, start[rows], change[rows], squares, slope) or AHEAD
+            step = find_step(thin, start[thin.rows], change[thin.rows], squares, slope) or AHEAD
             base = self.best
             falls = any(self.look(base + part * moves, start + part * change) for part in step * np.array(INNER_SHARES))
             idle = 0 if falls else idle + 1
