@@ -162,8 +162,8 @@ def search_line(settings: CutSettings, sample: Sample, state: CutState) -> F64:
     squares = np.array([state.best_w @ moves, moves @ moves])
     start, end = sample.score(np.stack((state.best_w, state.master_w)))
     slope = None if is_noisy(state, settings.tol) else float(squares[0] - state.cuts[_find_highest(state)] @ moves)
-    thin, rows = _thin(sample)
-    step = find_step(thin, start[rows], (end - start)[rows], squares, slope) or AHEAD
+    thin = draw_sample(sample.pairs, sample.cost, SEARCHED_ROWS)
+    step = find_step(thin, start[thin.rows], (end - start)[thin.rows], squares, slope) or AHEAD
     return state.best_w + np.outer(np.array(NEARER) * min(1.0, FARTHER ** min(state.stuck, FARTHEST) * step), moves)
 
 
@@ -176,9 +176,9 @@ def minimise_model(settings: CutSettings, sample: Sample, state: Any) -> tuple[A
     best = found.minimise(MODEL_SHARE * settings.tol)
     z = found.z[len(state.offsets) :]
     active = np.argsort(-z, kind="stable")[: np.count_nonzero(z)]
-    points, weights = np.array(found.points)[active], z[active]
+    points, weights = np.array([found.points[k] for k in active]).reshape(-1, len(best)), z[active]
     mean = weights @ points / np.sum(weights) if len(weights) else best
-    return replace(state, points=points[:KEPT_POINTS]), np.concatenate((np.stack((best, mean)), points))
+    return replace(state, points=points[:KEPT_POINTS].copy()), np.concatenate((np.stack((best, mean)), points))
 
 
 def _find_highest(state: CutState) -> int:
@@ -196,21 +196,19 @@ def _correct(sample: Sample, state: CutState) -> Linear:
     return Linear(slope, float(state.offsets[highest] - own.offset))
 
 
-def _thin(sample: Sample) -> tuple[Sample, I64]:
-    """Return a part of the sample for bisections, and the places of its rows in the sample."""
-    thin = draw_sample(sample.pairs, sample.cost, SEARCHED_ROWS)
-    return thin, thin.rows
-
-
 class PairModel:
     """Cutting planes on the model.
 
-    points: the points of the sample's cuts. z: the multipliers of the cuts of all rows, and then of the sample's cuts.
+    points: the points of the sample's cuts. room: the cuts of all rows, followed by those of the sample. z: their
+    multipliers.
     """
 
     def __init__(self, sample: Sample, linear: Linear, state: Any) -> None:
         self.sample, self.linear, self.known = sample, linear, state
-        self.made, self.offsets, self.gram, self.z = state.cuts, state.offsets, state.gram, state.z
+        self.offsets, self.gram, self.z = state.offsets, state.gram, state.z
+        # Only one copy: cuts may be most of the memory.
+        self.room = np.empty((len(state.cuts) + MOST_LOOKS + len(INNER_SHARES), len(state.best_w)))
+        self.room[: len(state.cuts)] = state.cuts
         self.points: list[F64] = []
         self.best: F64 = state.best_w
         self.low = np.inf
@@ -222,11 +220,11 @@ class PairModel:
     def look(self, w: F64, scores: F64) -> bool:
         """Make a cut at w, given the sample's scores there. Return whether the model is lower than before."""
         found = self.sample.measure(scores)
-        cut = (self.sample.combine(found.coefs, len(w)) + self.linear.slope)[np.newaxis]
+        cut, n_made = self.sample.combine(found.coefs, len(w)) + self.linear.slope, len(self.offsets)
         offset = found.offset + self.linear.value
         above = np.max(self.known.offsets - self.known.cuts @ w, initial=0.0)
-        value = float(w @ w) / 2 + max(float(offset - cut[0] @ w), float(above))
-        self.gram, self.made = extend_products(self.gram, self.made, cut), np.concatenate((self.made, cut))
+        value = float(w @ w) / 2 + max(float(offset - cut @ w), float(above))
+        self.gram, self.room[n_made] = extend_products(self.gram, self.room[:n_made], cut[np.newaxis]), cut
         self.offsets, self.z = np.append(self.offsets, offset), np.append(self.z, 0.0)
         self.points.append(w)
         if value >= self.low:
@@ -236,11 +234,12 @@ class PairModel:
 
     def minimise(self, share: float) -> F64:
         """Minimise the model to this share of its value, or until it makes no progress; return the best point."""
-        high, idle, (thin, rows) = -np.inf, 0, _thin(self.sample)
+        high, idle, thin = -np.inf, 0, draw_sample(self.sample.pairs, self.sample.cost, SEARCHED_ROWS)
         while len(self.points) < MOST_LOOKS:
             interrupts.check()
-            self.z, w = solve_cuts(self.made, self.offsets, self.gram, self.z, MASTER_SHARE * share * self.low)
-            combined = self.z @ self.made
+            made = self.room[: len(self.z)]
+            self.z, w = solve_cuts(made, self.offsets, self.gram, self.z, MASTER_SHARE * share * self.low)
+            combined = self.z @ made
             high = max(high, float(self.z @ self.offsets - combined @ combined / 2))
             if self.low - high <= share * self.low or idle > IDLE_STEPS:
                 break
@@ -248,7 +247,7 @@ class PairModel:
             change = self.sample.score(w[np.newaxis])[0] - start
             squares = np.array([(self.best - self.linear.slope) @ moves, moves @ moves])
             slope = float(squares[0] - self.sample.measure(start).coefs @ change)
-            step = find_step(thin, start[rows], change[rows], squares, slope) or AHEAD
+            step = find_step(thin, start[thin.rows], change[thin.rows], squares, slope) or AHEAD
             base = self.best
             falls = any(self.look(base + part * moves, start + part * change) for part in step * np.array(INNER_SHARES))
             idle = 0 if falls else idle + 1

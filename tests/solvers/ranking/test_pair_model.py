@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from dataclasses import replace
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 from streamsvm.losses.pairs import Pairs
 from streamsvm.solvers.ranking import pair_model
 from streamsvm.solvers.ranking.pair_model import Sample, draw_sample, minimise_model
+from streamsvm.solvers.ranking.setup import count_model_bytes
 from streamsvm.solvers.ranking.solver import Ranking, State
 from tests.solvers.ranking import test_histogram_search as histogram
 from tests.solvers.ranking import test_query_search as query
@@ -86,3 +88,26 @@ def test_the_sample_has_the_heavy_rows() -> None:
     steps = held.run(heavy, Ranking(4000 / heavy[1].total), sample_rows=1000)
     assert steps[-1].status == "converged"
     assert steps[-1].progress.passes <= 12
+
+
+@pytest.mark.slow("a model of 4,000 features takes seconds")
+def test_the_model_holds_what_is_planned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many cuts of all rows as are kept at once, and as many cuts of the sample as are made."""
+    n, d, random = 1000, 4000, np.random.default_rng(0)
+    X = random.standard_normal((n, d)).astype(np.float32)
+    pairs = Pairs((X[:, 0] > 0).astype(np.int32), np.ones(n), np.array([0, n]))
+    settings = Ranking(COST * n / pairs.total)
+    sample, m = replace(draw_sample(pairs, settings.pair_cost, n), X=X), settings.most_cuts(d)
+    first, cuts, offsets = sample.measure(np.zeros(n)), np.zeros((m, d)), np.zeros(m)
+    cuts[0], offsets[0] = sample.combine(first.coefs, d), first.offset
+    state = replace(State.at_zero(d), cuts=cuts, offsets=offsets, gram=cuts @ cuts.T, z=np.zeros(m), passes=1)
+    monkeypatch.setattr(pair_model, "MODEL_SHARE", 1e-4)
+    monkeypatch.setattr(pair_model, "IDLE_STEPS", np.inf)
+    tracemalloc.start()
+    try:
+        minimise_model(settings, sample, state)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    planned = settings.driver_bytes(d) + count_model_bytes(d) - cuts.nbytes - state.gram.nbytes
+    assert planned / 2 < peak <= planned
