@@ -58,7 +58,7 @@ class TaskSeconds:
 
 @dataclass
 class Costs:
-    """The costs of tasks: bytes read and written, seconds, and the peak memory in bytes by the id of a worker process.
+    """The costs of tasks: bytes read and written, seconds, and the peak memory in bytes by process id.
 
     report: a function that is called with the number of rows of each part of a read as soon as the part is done. An
     engine of worker processes calls it every few seconds, with the number of rows added since the last call.

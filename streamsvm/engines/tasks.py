@@ -12,6 +12,7 @@ tiles, and thus the same bits.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -27,6 +28,7 @@ from streamsvm.engines.row_states import TileState, TileStates, add_overhead, jo
 from streamsvm.numeric.rows import F64, Rows, join_rows, make_all_writable
 from streamsvm.passes import Order, Scan, Walk, WalkStep
 from streamsvm.system import deadline
+from streamsvm.system.machine import peak_bytes
 from streamsvm.system.threads import unjoined_pool, work_ahead
 
 
@@ -131,6 +133,7 @@ def run_group(
         n_left -= rows.n_rows
     else:
         report(n_left)
+    found.costs.peaks[os.getpid()] = peak_bytes()
     return found
 
 
@@ -294,6 +297,7 @@ def run_walk(
             else:
                 report(n_left)
             del rows
+    costs.peaks[os.getpid()] = peak_bytes()
     return found
 
 

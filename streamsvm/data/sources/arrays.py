@@ -35,9 +35,10 @@ NUMBERS = ("X", "sample_weight")  # arguments that must hold numbers
 VECTOR_NAMES = {"label": "y", "qid": "qid", "sample_weight": "sample_weight", "groups": "groups"}  # argument by role
 
 
-def comes_from(value: Any, *packages: str) -> bool:
+def comes_from(value: object, *packages: str) -> bool:
     """Return whether a value's class, or a base class, is defined in one of the packages, without importing them."""
-    return not _list_packages(type(value)).isdisjoint(packages)
+    kind: Any = type(value)  # mypy does not know that classes are hashable
+    return not _list_packages(kind).isdisjoint(packages)
 
 
 @lru_cache(maxsize=128)

@@ -12,7 +12,6 @@ Ctrl-C, or after the death of the driver.
 
 from __future__ import annotations
 
-import os
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -34,7 +33,6 @@ from streamsvm.numeric.rows import I64, Rows
 from streamsvm.passes import Order, Scan, WalkStep
 from streamsvm.system import deadline
 from streamsvm.system.errors import InputError, IntegrityError, ReadError, TimeLimitError
-from streamsvm.system.machine import peak_bytes
 
 EVERY_WORKER = "; every worker opens the dataset by this path: use a folder that all of them share, or an object store"
 Load = Callable[[], object]  # a function, importable by name, that loads the kernels of later tasks
@@ -219,7 +217,6 @@ def add_groups(data: tuple[RowSource, Groups], work: Pass, part: TaskGroups) -> 
         while (k := task.take()) is not None:
             mine = replace(work.scan, by_row=part.by_row[k])
             total = run_group(source, groups[k], mine, kept, is_stopped, work.scratch, note_rows)
-            total.costs.peaks[os.getpid()] = peak_bytes()
             if is_stopped():
                 raise AbandonedError(key)
             add_subtree(found, Subtree(k, k + 1, total), len(groups), combine)
@@ -302,9 +299,7 @@ def carry_walk(
     """Carry out a walk through groups of chunks, and return its last carry with the costs. name: that of the pass."""
     budget.load()
     pins, _ = find_kept(data[0], budget, get_worker())
-    found = run_walk(data[0], step, carry, order, pins, watch_task(), _make_noter(get_worker(), name))
-    found.costs.peaks[os.getpid()] = peak_bytes()
-    return found
+    return run_walk(data[0], step, carry, order, pins, watch_task(), _make_noter(get_worker(), name))
 
 
 @waits_end()
