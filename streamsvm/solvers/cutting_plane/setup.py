@@ -44,8 +44,7 @@ MOST_FEATURES = 400  # with more features, the matrices of `one-read` cost more 
 LEADING = "Few rows are resident, so passes of a line search come first: they take less time than those of one-read."
 IN_CACHE = "All rows fit into memory, so passes of a line search come first: they take about {:.2g} s of a processor, "
 IN_CACHE += "and one-read about {:.2g} s."
-LONG_SECONDS = 1.0  # with all rows in memory, a line search leads only if one read takes longer than this,
-LEADING_SHARE = 0.6  # and if its leading passes take less than this share of the time of one read
+LONG_SECONDS = 1.0  # with all rows in memory, a line search leads only if one read takes longer than this
 BY_PRICE = "With all rows in memory, block-ascent takes about {:.2g} s of a processor, and one-read {:.2g} s."
 MOST_BYTES = 256 << 20  # the largest arrays in memory for ascent; above, one read is faster, as it uses threads
 TOO_MANY_FEATURES = f"The data are read in blocks, because one-read supports at most {MOST_FEATURES} features and the "
@@ -202,7 +201,7 @@ def _hold_rows(source: RowSource, options: TrainOptions, own: CuttingPlane, budg
             return None
     note = one_read.describe_more_rows(source, options, number, number)
     is_local = not is_remote(source.name)  # each read of a store takes longer than what a line search saves in a pass
-    is_long = seconds[1] > LONG_SECONDS and seconds[2] < LEADING_SHARE * seconds[1]
+    is_long = seconds[1] > LONG_SECONDS and seconds[2] < seconds[1]
     in_cache = is_long and source.on_disk and source.nbytes <= budget.spare_bytes
     leads = (is_short or in_cache) and is_free and own.scratch is None and is_local
     if leads and options.resident_rows is None:  # if the line search fails, its best point makes up for a small sample

@@ -240,8 +240,8 @@ def test_a_solver_that_crawls_towards_what_the_other_knows_goes_on_for_no_one(ro
 def solve_pair(way: str, source: ArrayDataset) -> tuple[Solver, list[Step]]:
     """A run of a solver with resident rows and the line search, which is left out on the way."""
     costs = (0.1, 0.1)
-    if way == "one-read":
-        fit = setup.make_solver(source, OneRead(costs, 60, 1e-6))
+    if way != "block-ascent":
+        fit = setup.make_solver(source, OneRead(costs, 60, 1e-6), leads=way == "led")
     else:
         starts = tuple(source.chunk_starts.tolist())
         fit = BlockAscentSolver(source, BlockAscent(costs, source.n_rows, starts, 1e-6)).beside_line_search()
@@ -251,7 +251,11 @@ def solve_pair(way: str, source: ArrayDataset) -> tuple[Solver, list[Step]]:
     return fit, steps
 
 
-WAYS = {"one-read": make_problem(2, n=700, d=12), "block-ascent": make_problem(2, n=400, d=12)}
+WAYS = {
+    "one-read": make_problem(2, n=700, d=12),
+    "led": make_problem(2, n=700, d=12),
+    "block-ascent": make_problem(2, n=400, d=12),
+}
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -267,6 +271,15 @@ def test_bounds_hold_before_and_after(way: str) -> None:
         assert optimum.low * (1 - 1e-9) <= objective <= before[0]
         assert before[1] * (1 - 1e-12) <= bound <= min(objective, optimum.high * (1 + 1e-9))
         before = (objective, bound)
+
+
+def test_one_read_begins_where_the_line_search_has_led() -> None:
+    """At its best point, and it needs fewer passes than from w = 0."""
+    _, alone = solve_pair("one-read", WAYS["led"].in_memory())
+    _, led = solve_pair("led", WAYS["led"].in_memory())
+    k = next(k for k, step in enumerate(led) if not step.state.leads)
+    assert led[k].state.states[0].centre.tobytes() == led[k].state.best_w.tobytes()
+    assert len(led) - k - 1 < len(alone)
 
 
 @pytest.mark.parametrize("way", WAYS)
