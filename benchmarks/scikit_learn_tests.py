@@ -36,8 +36,8 @@ PRIVATE = (
 )
 KEPT = "streamsvm keeps `probability`, so scikit-learn's warning of its removal would be wrong here"
 ONE_SOLVER = (
-    "the names of scikit-learn's solvers stand for Newton's method, which has none of their limits: it takes several "
-    "classes, `dual`, sparse rows with 64-bit indices, and does not depend on `random_state`"
+    'the names of scikit-learn\'s solvers mean `"auto"`, which has none of their limits: it takes several classes, '
+    "`dual`, sparse rows with 64-bit indices, and does not depend on `random_state`"
 )
 ONE_READ = "one read solves these small problems with a proof, also with `max_iter=1`, and at least one read is needed"
 MIXTURE = "no solver has the mixture of both penalties, so `fit` refuses it"

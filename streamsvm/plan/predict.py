@@ -333,7 +333,8 @@ class Probe:
         taken = self._measure_taken(tries[0])  # before the probe changes the source
         # The first run has the same fraction of resident rows as the training, so the probe needs no more memory.
         # With so few rows, it may walk through blocks although the training does not; the second run is then the model.
-        walks = fit.memory(1).walk_bytes > 0
+        need = fit.memory(1)
+        walks = need.walk_bytes > 0 and not need.totals_bytes  # else these are the bytes of tasks
         tried = next((one for one in tries if bool(one.scans) != walks), tries[0])
         speed = self.measure_passes(tried) if tried.scans else self._measure_walks(tried, 1)
         speed = replace(speed, walks=int(walks))

@@ -173,7 +173,7 @@ class TwoSolvers(Wrapper):
         names, in_walk = ("driver_bytes", "turn_bytes", "shared_bytes"), own.walk_bytes > 0
         sums = {name: getattr(own, name) + getattr(other, name) for name in names}
         totals = own.totals_bytes + (0 if in_walk else other.totals_bytes)
-        walk = own.walk_bytes + (3 * other.totals_bytes if in_walk else 0)
+        walk = own.walk_bytes + other.walk_bytes + (3 * other.totals_bytes if in_walk else 0)
         return replace(own, **sums, totals_bytes=totals, walk_bytes=walk)
 
 
