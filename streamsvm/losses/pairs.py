@@ -70,9 +70,10 @@ class Pairs:
         """Return the pairs of every `stride`-th query, or row if there is a single query, and the row numbers.
 
         Queries or rows without pairs are left out. Those whose pairs have over `stride` times the mean weight are all
-        taken, with their pairs' weight divided by `stride`, since they stand only for themselves. Of a single query,
-        the first rows of the lowest and of the highest rank are also taken. is_shuffled: whether the first rows of a
-        single query are a random sample; then they are taken.
+        taken, with their pairs' weight divided by `stride`, since they stand only for themselves. If such queries have
+        many rows, they are thinned as single queries, until they have about the n / stride rows of a sample together.
+        Of a single query, the first rows of the lowest and of the highest rank are also taken. is_shuffled: whether the
+        first rows of a single query are a random sample; then they are taken.
         """
         n, is_single = len(self.ranks), len(self.starts) == 2
         limits = np.arange(n + 1) if is_single else self.starts
@@ -82,13 +83,20 @@ class Pairs:
         kept = paired[: len(paired) // stride] if is_single and is_shuffled else paired[::stride]
         if is_single:
             kept = np.append(kept, paired[[np.argmin(self.ranks[paired]), np.argmax(self.ranks[paired])]])
-        kept = np.union1d(kept, np.flatnonzero(is_heavy))
-        sizes = np.diff(limits)[kept]
-        starts = np.append(0, np.cumsum(sizes))
-        rows = np.repeat(limits[kept] - starts[:-1], sizes) + np.arange(starts[-1])
-        share = np.repeat(np.where(is_heavy[kept], stride ** (-1.0 if is_single else -0.5), 1.0), sizes)
-        ends = np.array([0, len(rows)]) if is_single else starts
-        return Pairs(self.ranks[rows], share * self.weight[rows], ends), rows
+        share, sizes = np.zeros(len(weight)), np.diff(limits)
+        share[kept] = 1.0
+        share[is_heavy] = stride ** (-1.0 if is_single else -0.5)
+        factor = np.repeat(share, sizes)
+        thinned, most = factor * self.weight, n // (stride * max(1, np.count_nonzero(is_heavy)))
+        for k in np.flatnonzero(is_heavy & (sizes >= 2 * most) & (sizes > 1)):
+            own, inner = slice(*limits[k : k + 2].tolist()), int(sizes[k]) // most
+            part, rows = Pairs(self.ranks[own], self.weight[own], np.array([0, sizes[k]])).thin(inner)
+            factor[own] = 0.0
+            factor[own.start + rows] = share[k]
+            thinned[own.start + rows] = inner * share[k] * part.weight
+        rows = np.flatnonzero(factor)
+        starts = np.array([0, len(rows)]) if is_single else np.unique(np.searchsorted(rows, limits))
+        return Pairs(self.ranks[rows], thinned[rows], starts), rows
 
 
 def count_pairs(scores: F64, pairs: Pairs, margin: float) -> tuple[F64, F64]:

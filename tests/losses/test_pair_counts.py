@@ -104,3 +104,17 @@ def test_thinned_pairs_have_all_that_are_heavy(n_queries: int, is_shuffled: bool
     assert np.all(np.diff(rows) > 0)
     factor = k**2 if n_queries == 1 else k
     assert factor * part.total == pytest.approx(pairs.total, rel=0.1)
+
+
+def test_of_a_heavy_query_with_many_rows_some_are_taken() -> None:
+    """It has nearly all rows and pairs, and only ten rows of the higher rank, which are heavy among its rows."""
+    sizes, k = np.array([10] * 50 + [9000] + [10] * 50), 20
+    ranks = (np.arange(sizes.sum()) % 10 == 0).astype(np.int32)
+    ranks[500:9500] = np.arange(9000) % 900 == 0
+    pairs = Pairs(ranks, np.ones(len(ranks)), np.append(0, np.cumsum(sizes)))
+    part, rows = pairs.thin(k)
+    assert len(rows) < 3 * len(ranks) / k
+    assert np.all(np.diff(rows) > 0)
+    assert np.diff(part.starts).tolist() == [10] * 3 + [len(rows) - 60] + [10] * 3
+    np.testing.assert_array_equal(part.ranks, ranks[rows])
+    assert k * part.total == pytest.approx(pairs.total, rel=0.1)
