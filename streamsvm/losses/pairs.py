@@ -87,7 +87,7 @@ class Pairs:
         share[kept] = 1.0
         share[is_heavy] = stride ** (-1.0 if is_single else -0.5)
         factor = np.repeat(share, sizes)
-        thinned, most = factor * self.weight, n // (stride * max(1, np.count_nonzero(is_heavy)))
+        thinned, most = factor * self.weight, n // (stride * max(1, int(np.count_nonzero(is_heavy))))
         for k in np.flatnonzero(is_heavy & (sizes >= 2 * most) & (sizes > 1)):
             own, inner = slice(*limits[k : k + 2].tolist()), int(sizes[k]) // most
             part, rows = Pairs(self.ranks[own], self.weight[own], np.array([0, sizes[k]])).thin(inner)
