@@ -110,8 +110,10 @@ def _tell_little(source: RowSource, options: TrainOptions) -> bool:
     count, weight = count_resident(options.resident_rows, source.n_rows), source.column("sample_weight")
     if count >= source.n_rows:
         return False
-    if (is_few := count <= source.n_features) or weight is None or count >= ENOUGH_RESIDENT:
-        return is_few
+    if count <= source.n_features:
+        return True
+    if weight is None or count >= ENOUGH_RESIDENT:
+        return False
     least = np.min(weight, where=weight > 0.0, initial=np.inf)
     return bool(np.max(weight) > EVEN_COSTS * least)
 
