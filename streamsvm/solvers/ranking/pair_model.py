@@ -105,7 +105,7 @@ def draw_sample(pairs: Pairs, cost: float, n_rows: int, is_shuffled: bool = Fals
     stride = len(pairs.ranks) // n_rows
     sample, rows = pairs.thin(stride, is_shuffled) if stride > 1 else (pairs, np.arange(len(pairs.ranks)))
     total = max(sample.total, float(np.finfo(float).tiny))
-    return Sample(sample, rows, cost * pairs.total / total, len(rows) == len(pairs.ranks))
+    return Sample(sample, rows, cost * pairs.total / total, stride <= 1)
 
 
 def find_step(sample: Sample, start: F64, change: F64, squares: F64, slope: float | None) -> float:

@@ -111,3 +111,13 @@ def test_the_model_holds_what_is_planned(monkeypatch: pytest.MonkeyPatch) -> Non
         tracemalloc.stop()
     planned = settings.driver_bytes(d) + count_model_bytes(d) - cuts.nbytes - state.gram.nbytes
     assert planned / 2 < peak <= planned
+
+
+def test_a_sample_in_which_a_heavy_query_has_less_weight_is_not_whole() -> None:
+    """It has all three queries, but the pairs of the second count half."""
+    sizes = [100, 600, 100]
+    problem = make_uneven(800, sizes, 3)
+    sample = draw_sample(problem[1], 1.0, 400)
+    assert len(sample.rows) == 800
+    assert not sample.is_whole
+    assert draw_sample(problem[1], 1.0, 800).is_whole
