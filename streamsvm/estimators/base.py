@@ -242,7 +242,7 @@ class BaseSVM(Parameters, CallbackSupportMixin, BaseEstimator):  # type: ignore[
         with open_rows(source, self._name_map(), options, out, resume=out is not None, client=client) as rows:
             given = {"client": client, "listener": listener, "eval_set": eval_set, **rows.arguments}
             given["start_from"] = self._get_start(rows.source, rows.options)
-            folds = make_folds(rows.source, rows.options, way)
+            folds = make_folds(rows.source, rows.options, way) if way else None
             return train_with_probabilities(rows.source, rows.options, folds, out, **given)
 
     def _list_given(self, X: Any) -> Any:
