@@ -9,8 +9,9 @@ if TYPE_CHECKING:
     from streamsvm.data.open import open_dataset as open  # noqa: A004
     from streamsvm.estimators.budgeted import BudgetedSVC, BudgetedSVR
     from streamsvm.estimators.kernel import SVC, SVR, NuSVC, NuSVR, OneClassSVM
-    from streamsvm.estimators.linear import LinearOneClassSVM, LinearSVC, LinearSVR, LogisticRegression, RankSVM
+    from streamsvm.estimators.linear import LinearOneClassSVM, LinearSVC, LinearSVR, RankSVM
     from streamsvm.estimators.loading import load, to_sklearn
+    from streamsvm.estimators.logistic import LogisticRegression
     from streamsvm.estimators.tuning import tune
     from streamsvm.ingestion.edit import delete_rows as delete
     from streamsvm.ingestion.readers import ingest

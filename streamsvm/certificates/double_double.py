@@ -417,15 +417,22 @@ def pair_rows(rows: Rows, starts: I64) -> Pairs:
     return Pairs(np.require(rows.codes, requirements="W"), np.sqrt(rows.weights), starts)
 
 
+def measure_losses_exactly(scores: F64, pairs: Pairs, shorter: float) -> F64:
+    """Return loss / K as a pair, the sum of its terms' magnitudes, and a test loss, (4,).
+
+    scores (n, 2): the scores as pairs of numbers. The test loss is 0 if there is a loss or if the share `shorter` is 1;
+    otherwise it is the loss at scores reduced by this share.
+    """
+    loss, rest, size = sum_pairs_exactly(scores, pairs)
+    is_tested = loss + rest <= 0.0 and shorter < 1.0
+    return np.array([loss, rest, size, sum_pairs_exactly((1.0 - shorter) * scores, pairs)[0] if is_tested else 0.0])
+
+
 def add_exact_losses(W: F64, shorter: F64, sums: F64, rows: Rows, starts: I64) -> None:
     """Add the losses of whole queries."""
     pairs, scores = pair_rows(rows, starts), compute_exact_scores(rows.X, np.require(W, requirements="W"))
-    for k in range(len(W)):
-        loss, rest, size = sum_pairs_exactly(scores[k], pairs)
-        own = np.array([[loss, rest, size, 0.0]])
-        sums[k : k + 1] = combine_exact_losses(sums[k : k + 1], own)
-        if loss + rest <= 0.0 and shorter[k] < 1.0:
-            sums[k, 3] += sum_pairs_exactly((1.0 - shorter[k]) * scores[k], pairs)[0]
+    own = [measure_losses_exactly(scores[k], pairs, float(shorter[k])) for k in range(len(W))]
+    sums[:] = combine_exact_losses(sums, np.stack(own))
 
 
 def combine_exact_losses(left: F64, right: F64) -> F64:

@@ -219,7 +219,7 @@ def _add(parts: Sequence[MergedScan], totals: list[Any], rows: Rows, *arrays: An
                 block_scores = compute_scores_of_parts(rows.X, *arrays[block : block + BLOCK_ARRAYS])
             own_scores = block_scores[part.scores[1]]
         own = (*arrays[part.shared], *arrays[part.by_row], *arrays[part.states])
-        part.add(own_totals, replace(rows, scores=own_scores), *own)
+        part.add(own_totals, rows if own_scores is None else replace(rows, scores=own_scores), *own)
 
 
 def _combine(parts: Sequence[MergedScan], left: list[Any], right: list[Any]) -> list[Any]:

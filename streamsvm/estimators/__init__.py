@@ -7,7 +7,8 @@ from typing import Any
 _PLACES = {
     **dict.fromkeys(("BudgetedSVC", "BudgetedSVR"), "budgeted"),
     **dict.fromkeys(("SVC", "SVR", "NuSVC", "NuSVR", "OneClassSVM"), "kernel"),
-    **dict.fromkeys(("LinearOneClassSVM", "LinearSVC", "LinearSVR", "LogisticRegression", "RankSVM"), "linear"),
+    **dict.fromkeys(("LinearOneClassSVM", "LinearSVC", "LinearSVR", "RankSVM"), "linear"),
+    "LogisticRegression": "logistic",
     **dict.fromkeys(("load", "to_sklearn"), "loading"),
     "tune": "tuning",
 }

@@ -28,7 +28,8 @@ from streamsvm.estimators.base import BaseSVM
 from streamsvm.estimators.budgeted import BudgetedSVC, BudgetedSVR
 from streamsvm.estimators.kernel import SVC, SVR, NuSVC, NuSVR, OneClassSVM, unfold
 from streamsvm.estimators.libsvm_like import get_class_factors
-from streamsvm.estimators.linear import LinearOneClassSVM, LinearSVC, LinearSVR, LogisticRegression, RankSVM
+from streamsvm.estimators.linear import LinearOneClassSVM, LinearSVC, LinearSVR, RankSVM
+from streamsvm.estimators.logistic import LogisticRegression
 from streamsvm.estimators.tasks import BaseOneClass, BaseSVC, BaseSVR
 from streamsvm.kernels.feature_maps import PolynomialMap
 from streamsvm.kernels.kernel import Kernel

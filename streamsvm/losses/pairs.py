@@ -69,15 +69,26 @@ class Pairs:
     def thin(self, stride: int, is_shuffled: bool = False) -> tuple[Pairs, I64]:
         """Return the pairs of every `stride`-th query, or row if there is a single query, and the row numbers.
 
-        is_shuffled: whether the first rows of a single query are a random sample; then they are taken.
+        Queries or rows without pairs are left out. Those whose pairs have over `stride` times the mean weight are all
+        taken, with their pairs' weight divided by `stride`, since they stand only for themselves. Of a single query,
+        the first rows of the lowest and of the highest rank are also taken. is_shuffled: whether the first rows of a
+        single query are a random sample; then they are taken.
         """
-        if len(self.starts) > 2:
-            kept = np.arange(0, len(self.starts) - 1, stride)
-            sizes = np.diff(self.starts)[kept]
-            rows = np.concatenate([np.arange(self.starts[k], self.starts[k + 1]) for k in kept])
-            return Pairs(self.ranks[rows], self.weight[rows], np.concatenate(([0], np.cumsum(sizes)))), rows
-        rows = np.arange(len(self.ranks) // stride) if is_shuffled else np.arange(0, len(self.ranks), stride)
-        return Pairs(self.ranks[rows], self.weight[rows], np.array([0, len(rows)])), rows
+        n, is_single = len(self.ranks), len(self.starts) == 2
+        limits = np.arange(n + 1) if is_single else self.starts
+        weight = np.add.reduceat(np.add(*count_pairs(np.zeros(n), self, 1.0)), limits[:-1])
+        paired = np.flatnonzero(weight > 0.0)
+        is_heavy = weight > stride * np.mean(weight[paired])
+        kept = paired[: len(paired) // stride] if is_single and is_shuffled else paired[::stride]
+        if is_single:
+            kept = np.append(kept, paired[[np.argmin(self.ranks[paired]), np.argmax(self.ranks[paired])]])
+        kept = np.union1d(kept, np.flatnonzero(is_heavy))
+        sizes = np.diff(limits)[kept]
+        starts = np.append(0, np.cumsum(sizes))
+        rows = np.repeat(limits[kept] - starts[:-1], sizes) + np.arange(starts[-1])
+        share = np.repeat(np.where(is_heavy[kept], stride ** (-1.0 if is_single else -0.5), 1.0), sizes)
+        ends = np.array([0, len(rows)]) if is_single else starts
+        return Pairs(self.ranks[rows], share * self.weight[rows], ends), rows
 
 
 def count_pairs(scores: F64, pairs: Pairs, margin: float) -> tuple[F64, F64]:

@@ -89,14 +89,18 @@ def factorise(M: F64) -> tuple[F64, F64 | None]:
     Dropping the large curvature of the losses instead would make a step too long by many orders of magnitude.
     """
     for ridge in RIDGES:
-        raised = M + np.diag(ridge * np.diagonal(M))
         try:
-            factor = finish_matrix(len(M), find_factor, raised)
+            raised, factor = finish_matrix(len(M), _factorise_raised, M, ridge)
         except TimeLimitError:
             break
         if factor is not None:
             return raised, factor
     return M, None
+
+
+def _factorise_raised(M: F64, ridge: float) -> tuple[F64, F64 | None]:
+    raised = M + np.diag(ridge * np.diagonal(M))
+    return raised, find_factor(raised)
 
 
 def solve_definite(matrix: F64, right: F64) -> F64 | None:

@@ -24,6 +24,7 @@ from streamsvm.numeric.rounding import UNIT
 from streamsvm.numeric.rows import F32, F64, I32, I64, REORDERED_SUMS, CsrRows, Rows, find_items, read_item, split
 
 RIDGE = 1e-6  # This multiple of the mean of M's diagonal is added to the diagonal, which makes M positive definite.
+COLUMNS = 256  # columns of A that are measured at once: NumPy copies them, and a copy of a wide matrix takes long
 UNIT32 = 2.0**-24
 SMALLEST32 = 2.0**-126
 
@@ -47,8 +48,9 @@ class RowNorm:
 
     def measure_columns(self) -> F64:
         """Return the lengths |A e_j| of the columns of A, (width,), rounded upwards."""
-        lengths: F64 = np.linalg.norm(self.A, axis=0) * (1.0 + 4 * UNIT * (len(self.A) + 8))
-        return lengths
+        parts = np.array_split(self.A, 1 + self.A.shape[1] // COLUMNS, axis=1)
+        lengths: F64 = np.concatenate([np.linalg.norm(part, axis=0) for part in parts])
+        return lengths * (1.0 + 4 * UNIT * (len(self.A) + 8))
 
     def find_scatter(self) -> F64:
         """Return M = (A'A)^-1, (width, width), so that |u|^2 = v'Mv for v = A'u."""

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -158,7 +158,8 @@ class QueryPairs:
     """The total weight of all pairs within queries, and a sample of the pairs.
 
     total: the sum of the weights of all pairs. weight: the sum of the weights of all rows. largest: the number of rows
-    in the largest query. sample: the pairs of some queries. rows: the numbers of the rows in the sample.
+    in the largest query. sample: the pairs of some queries. rows: the numbers of the rows in the sample. is_whole:
+    whether the sample has all pairs.
     """
 
     total: float
@@ -166,6 +167,7 @@ class QueryPairs:
     largest: int
     sample: Pairs
     rows: I64
+    is_whole: bool
 
 
 Labelled = npt.NDArray[np.void]  # consecutive rows: row numbers, ranks, queries and weights, without features
@@ -200,7 +202,7 @@ def find_query_pairs(source: RowSource, sample_rows: int) -> QueryPairs:
         raise InputError(f"{source.name}: {NO_PAIRS}")
     whole, starts = np.concatenate(chosen), np.cumsum([0, *map(len, chosen)])
     sample = Pairs(whole["rank"].copy(), np.sqrt(whole["weight"]), starts)
-    return QueryPairs(total, weight, largest, sample, whole["row"].copy())
+    return QueryPairs(total, weight, largest, sample, whole["row"].copy(), stride == 1)
 
 
 def find_pairs(source: RowSource, task: str) -> tuple[Pairs, float]:
@@ -373,6 +375,7 @@ class FewRanks:
     totals: RankTotals
     sample: Pairs
     rows: I64
+    is_whole: ClassVar[bool] = False
 
 
 def has_few_ranks(source: RowSource, task: str) -> bool:

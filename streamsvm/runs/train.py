@@ -39,7 +39,7 @@ from streamsvm.solvers.solver import ONE_TRAINING, Report, Solver, Wrapper, need
 from streamsvm.system import deadline, interrupts
 from streamsvm.system.errors import InputError, TimeLimitError
 from streamsvm.system.files import Lock, hide_secrets, is_remote
-from streamsvm.system.machine import file_page_bytes, peak_bytes, resident_bytes
+from streamsvm.system.machine import default_budget_bytes, file_page_bytes, peak_bytes, resident_bytes
 
 if TYPE_CHECKING:
     from streamsvm.runs.calibrate import FoldFits
@@ -455,6 +455,7 @@ def train(
             "max_passes is 1, but gamma 'scale' alone takes a pass: allow 2 passes (--max-passes 2, max_passes=2 in "
             "Python), or give a number for gamma"
         )
+    options = replace(options, memory_bytes=options.memory_bytes or default_budget_bytes())  # the machine is asked once
     with open_place(out, overwrite, on_written) as (place, report), interrupts.caught(), one_blas_thread():
         fits = set_up_group(source, stand_in_for_gamma(options), keep_dual, start_from, beside, eval_set)
         run, scratch, owner = None, fits[0].scratch, "" if place is None else str(place.resolve())

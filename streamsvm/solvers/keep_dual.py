@@ -8,10 +8,6 @@ The origin of a cut is a segment between two weight vectors and a step on this s
 pass and from the totals that answer the request. If the cut was made at a single point, both ends of the segment are
 equal. The origins and the multipliers of the master problem determine the dual point (certificates.dual_points).
 
-A ranking whose driver holds the scores makes its cuts in two passes: one for the scores at some points, and one for the
-sums of rows. The points and the sums are recorded; the state after the step then gives the offset of each cut. All
-other cuts of rankings are made at points that the totals or the request of one pass contain.
-
 The solver itself is unchanged and computes the same bits: only its requests, their answers and its states are observed.
 """
 
@@ -19,7 +15,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, ClassVar, NamedTuple
@@ -47,8 +43,7 @@ from streamsvm.solvers.interior_point.passes import add_number, join_gathered, s
 from streamsvm.solvers.interior_point.state import read_point
 from streamsvm.solvers.interior_point.steps import T
 from streamsvm.solvers.one_read import state as one_read_state
-from streamsvm.solvers.ranking.solver import State as RankState
-from streamsvm.solvers.ranking.solver import add_scores, add_sums
+from streamsvm.solvers.ranking.solver import add_sums
 from streamsvm.solvers.ranking.streaming import CutSums, add_histogram_cuts
 from streamsvm.solvers.solver import Report, Solver, TakeRows, Wrapper
 from streamsvm.system.errors import InputError
@@ -97,6 +92,7 @@ def read_dual_point(state: State) -> DualPoint:
 
 def list_origins(request: Scan, answer: Any) -> Iterator[Origin]:
     """Yield the origins of all cuts that the answer of a pass contains; a pass without cuts yields nothing."""
+    sums, add = answer.sums if isinstance(answer, QuerySums) else answer, request.add
     if isinstance(answer, SegmentTotals):
         if len(answer.gradients) < len(answer.costs):  # the pass left out the sums over rows
             return
@@ -107,8 +103,19 @@ def list_origins(request: Scan, answer: Any) -> Iterator[Origin]:
             yield Origin(cuts.vectors[k], float(cuts.offsets[k]), ends[0], ends[1], step)
     elif isinstance(answer, PointTotals):
         cuts = read_cuts(answer)
-        for w, cut, offset in zip(request.shared[0], cuts.vectors, cuts.offsets, strict=True):
-            yield Origin(cut, float(offset), w, w, 1.0)
+        yield from _list_at_points(request.shared[0], cuts.vectors, cuts.offsets)
+    elif isinstance(sums, CutSums):
+        yield from _list_at_points(sums.W, sums.cuts, sums.offsets)
+    elif add is add_sums:
+        yield from _list_at_points(request.shared[0], sums, request.shared[1])
+    elif isinstance(add, partial) and add.func is add_histogram_cuts:
+        yield from _list_at_points(request.shared[0], sums.cuts, [one.offset for one in add.args[0]])
+
+
+def _list_at_points(W: F64, cuts: F64, offsets: Iterable[float]) -> Iterator[Origin]:
+    """Yield the origins of cuts (k, width) at the points W (k, width)."""
+    for w, cut, offset in zip(W, cuts, offsets, strict=True):
+        yield Origin(cut, float(offset), w, w, 1.0)
 
 
 def list_proved(state: Any) -> Iterator[Origin]:
@@ -147,49 +154,6 @@ def find_certificate(state: Any) -> Certificate:
             value, rounding = bound_dual(one, z)
         found.append(Certificate(value - rounding, one, z))
     return max(found, key=lambda one: one.bound)
-
-
-Note = tuple[str, F64]
-
-
-def note_pass(request: Scan, answer: Any) -> Iterator[Note]:
-    """Yield the points if a pass has computed scores, or the cuts if it has summed rows."""
-    if request.add is add_scores:
-        yield "points", request.shared[0]
-    elif request.add is add_sums:
-        yield "cuts", answer
-
-
-def note_summed_cuts(request: Scan, answer: Any) -> Iterator[Origin]:
-    """Yield the origins of the cuts if a pass has summed cuts by query or by histograms."""
-    sums, add = answer.sums if isinstance(answer, QuerySums) else answer, request.add
-    if isinstance(sums, CutSums):
-        for w, cut, offset in zip(sums.W, sums.cuts, sums.offsets.tolist(), strict=True):
-            yield Origin(cut, offset, w, w, 1.0)
-    elif isinstance(add, partial) and add.func is add_histogram_cuts:
-        (made,), (W,) = add.args, request.shared
-        for w, one, cut in zip(W, made, sums.cuts, strict=True):
-            yield Origin(cut, one.offset, w, w, 1.0)
-
-
-def list_ranking_origins(notes: Sequence[Note], state: RankState) -> Iterator[Origin]:
-    """Yield the origins of the cuts of a step, from the records of its passes and the state after the step.
-
-    The first cut of the first step is made at w = 0, where no scores are computed.
-    """
-    found = dict(notes)
-    cuts, points = found["cuts"], found.get("points", np.zeros((0, len(state.best_w))))
-    points = np.concatenate((np.zeros((len(cuts) - len(points), len(state.best_w))), points))
-    for w, cut, (_, offset) in zip(points, cuts, state.latest, strict=False):
-        yield Origin(cut, float(offset), w, w, 1.0)
-
-
-NOTES: dict[str, Callable[[Scan, Any], Iterable[Any]]] = {
-    "cuts": list_origins,
-    "pairs": note_pass,
-    "pairs at points": note_summed_cuts,
-    "shares": lambda request, _: request.states,  # the row states, which stay where rows are read
-}
 
 
 def note_cuts(state: State, inner: Any, progress: Progress, made: Sequence[Origin]) -> State:
@@ -282,7 +246,7 @@ class KeepDual(Wrapper):
 
     def solve(self, state: State) -> Requests:
         """Yield the requests of the solver, and in between requests that collect its dual point."""
-        inner, note, notes = self.inner.solve(state.inner[0]), NOTES[self.watch.kind], list[Any]()
+        inner, notes, has_cuts = self.inner.solve(state.inner[0]), list[Any](), self.watch.kind == "cuts"
         request = next(inner)
         while True:
             if isinstance(request, Step):
@@ -291,15 +255,15 @@ class KeepDual(Wrapper):
                 request = inner.send(None)
             else:
                 answers = [(yield request)]
-                notes += [one for pair in _list_pairs(request, answers[0]) for one in note(*pair)]
+                passes = _list_pairs(request, answers[0])
+                notes += [one for pair in passes for one in (list_origins(*pair) if has_cuts else pair[0].states)]
                 request = inner.send(answers.pop())
 
     def _note_step(self, state: State, step: Step, notes: Sequence[Any]) -> Generator[Any, Any, State]:
         """Return the state after a step, given the records of its passes. Row shares are requested if needed."""
         inner, bound = step.state, step.progress.lower_bound or 0.0
         if self.watch.kind != "shares":
-            made = list_ranking_origins(notes, inner) if self.watch.kind == "pairs" else notes
-            return note_cuts(state, inner, step.progress, list(made))
+            return note_cuts(state, inner, step.progress, notes)
         if bound <= state.bound:
             return replace(state, inner=[inner])
         if isinstance(inner, block_ascent.State):

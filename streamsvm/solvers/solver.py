@@ -81,14 +81,13 @@ class Report(Progress):
 class DualWatch:
     """The way in which solvers.keep_dual keeps the dual point behind a lower bound, and the sizes involved.
 
-    kind: "cuts", "pairs" or "pairs at points" if the points are kept at which cuts were made: cuts of rows, cuts of
-    pairs of rows whose scores the driver holds, or cuts of pairs that are counted where the rows are read. "shares" if
-    the states of the solver hold the dual share of every row. width: the number of entries of a point. most_cuts: the
-    maximum number of cuts in use at once. n_rows: the number of rows whose shares are held, or 0. n_own: the maximum
-    number of rows that have shares of their own in the cuts in use.
+    kind: "cuts" if the points are kept at which cuts were made, and "shares" if the states of the solver hold the dual
+    share of every row. width: the number of entries of a point. most_cuts: the maximum number of cuts in use at once.
+    n_rows: the number of rows whose shares are held, or 0. n_own: the maximum number of rows that have shares of their
+    own in the cuts in use.
     """
 
-    kind: Literal["cuts", "pairs", "pairs at points", "shares"]
+    kind: Literal["cuts", "shares"]
     width: int
     most_cuts: int
     n_rows: int = 0

@@ -24,8 +24,9 @@ FAR = 1e-3  # relative, of objectives, which are proved to their tolerance only
 # What later commits changed on purpose. Float64 rows are scaled before they are rounded to float32:
 SCALED_LATER = {"hinge-scaled"}
 # Other steps lead to the optimum, by an interior-point method for classes, and by more precise sums for kernels; by a
-# model of all pairs for rankings, and by the rows near their kinks for regressions:
+# model of all pairs for rankings, by the rows near their kinks for regressions, and by Newton's method for few rows:
 OTHER_STEPS = {"joint-kernel", "tube-nu", "kernel-poly", "rank", "rank-two", "rank-roc-area", "tube", "fit-regression"}
+OTHER_STEPS |= {"hinge-one-read", "hinge-block-ascent", "hinge-three"}
 # Newton's method on the rows in memory starts at another width in a run that was stopped before its first step:
 OTHER_SUMS = {"map"}
 LAST_BITS = 1e-14

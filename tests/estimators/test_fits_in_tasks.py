@@ -99,8 +99,11 @@ WORK: list[Callable[[Path], Any]] = [
 def test_a_task_gives_up_its_thread_while_it_waits(
     work: Callable[[Path], Any], busy_client: Client, tmp_path: Path
 ) -> None:
-    """Two tasks at once: the worker's thread, which one gives up, is then taken by the other."""
+    """Two tasks at once: the worker's thread, which one gives up, is then taken by the other.
+
+    The tasks train on temporary datasets, for which another solver is chosen than for rows in memory.
+    """
     expected = LinearSVC().fit(X, Y).coef_
     tasks = [busy_client.submit(work, tmp_path / f"{k}", pure=False) for k in range(2)]
     for task in tasks:
-        np.testing.assert_allclose(task.result(WAIT_SECONDS), expected, atol=1e-3)
+        np.testing.assert_allclose(task.result(WAIT_SECONDS), expected, atol=5e-3)

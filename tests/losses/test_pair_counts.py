@@ -77,9 +77,30 @@ def test_total_weight_of_the_pairs() -> None:
 
 @pytest.mark.parametrize("starts", [[0, 12], [0, 3, 5, 9, 12]])
 def test_thinned_pairs_keep_whole_queries(starts: list[int]) -> None:
-    pairs = Pairs(np.arange(12, dtype=np.int32), np.arange(12.0), np.array(starts))
+    pairs = Pairs(np.arange(12, dtype=np.int32), np.linspace(1, 2, 12), np.array(starts))
     part, rows = pairs.thin(2)
     np.testing.assert_array_equal(part.ranks, pairs.ranks[rows])
     np.testing.assert_array_equal(part.weight, pairs.weight[rows])
-    assert rows.tolist() == ([0, 2, 4, 6, 8, 10] if len(starts) == 2 else [0, 1, 2, 5, 6, 7, 8])
-    assert part.starts.tolist() == ([0, 6] if len(starts) == 2 else [0, 3, 7])
+    assert rows.tolist() == ([0, 2, 4, 6, 8, 10, 11] if len(starts) == 2 else [0, 1, 2, 5, 6, 7, 8])
+    assert part.starts.tolist() == ([0, 7] if len(starts) == 2 else [0, 3, 7])
+
+
+def test_thinned_pairs_have_the_first_rows_if_the_rows_are_shuffled() -> None:
+    pairs = Pairs(np.array([0, 0, 0, 0, 1, 0, 1, 1], np.int32), np.ones(8), np.array([0, 8]))
+    assert pairs.thin(4, is_shuffled=True)[1].tolist() == [0, 1, 4]  # row 4 is the first of the higher rank
+
+
+@pytest.mark.parametrize("is_shuffled", [False, True])
+@pytest.mark.parametrize("n_queries", [1, 50])
+def test_thinned_pairs_have_all_that_are_heavy(n_queries: int, is_shuffled: bool) -> None:
+    """Each pair of the sample stands for k queries, or for k^2 pairs of rows, so heavy ones have less weight there."""
+    n, k, heavy = 1000, 10, 777
+    unit = n // n_queries if n_queries > 1 else 1  # rows whose weight is the same
+    weight = np.where(np.arange(n) // unit == heavy // unit, 1e6, 1.0)
+    ranks = (np.arange(n) % 3 > 1).astype(np.int32)  # the rank 1 is rarer
+    pairs = Pairs(ranks, weight, np.linspace(0, n, n_queries + 1).astype(np.int64))
+    part, rows = pairs.thin(k, is_shuffled)
+    assert heavy in rows
+    assert np.all(np.diff(rows) > 0)
+    factor = k**2 if n_queries == 1 else k
+    assert factor * part.total == pytest.approx(pairs.total, rel=0.1)

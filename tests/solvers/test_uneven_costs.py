@@ -1,4 +1,4 @@
-"""Costs that are far apart, and few resident rows: the solver that is chosen proves the minimum."""
+"""Few resident rows, and costs that are far apart or many features: the solver that is chosen proves the minimum."""
 
 from __future__ import annotations
 
@@ -64,11 +64,24 @@ def test_the_minimum_is_proved(seed: int) -> None:
     assert bound_by_tangents(w, X, y, weight) == pytest.approx(model.objective_, rel=3e-3)
 
 
+def test_the_minimum_is_proved_with_fewer_resident_rows_than_features() -> None:
+    rng = np.random.default_rng(4)
+    X = rng.normal(size=(130, 140)).astype(np.float32)
+    y = X[:, 0] + rng.normal(size=130)
+    model = LinearSVR(epsilon=WIDTH, C=20.0, resident_rows=13).fit(X, y)
+    assert model.status_ == "converged"
+    assert measure(np.append(model.coef_, model.intercept_), X, y, np.full(130, 20.0)) == pytest.approx(
+        model.objective_, rel=1e-6
+    )
+
+
 @pytest.mark.parametrize(
     ("weight", "options", "kind"),
     [
         ([1.0, 11.0], {"resident_rows": 5}, "convex"),
         ([0.0, 1.0], {"resident_rows": 5}, "kinked"),
+        ([1.0, 1.0], {"resident_rows": 3}, "convex"),
+        ([1.0, 1.0], {"resident_rows": 4}, "kinked"),
         ([1.0, 11.0], {"resident_rows": "100%"}, "kinked"),
         ([1.0, 11.0], {}, "kinked"),
         ([1.0, 11.0], {"resident_rows": 5, "solver": "newton"}, "kinked"),
@@ -76,7 +89,7 @@ def test_the_minimum_is_proved(seed: int) -> None:
         ([1.0, 11.0], {"resident_rows": 5, "kernel": "rbf"}, "kinked"),
     ],
 )
-def test_cutting_planes_are_chosen_where_costs_are_uneven(weight: Any, options: Any, kind: str) -> None:
+def test_cutting_planes_are_chosen_where_resident_rows_tell_little(weight: Any, options: Any, kind: str) -> None:
     source = replace(make_problem(1, n=40, d=3), weight=np.tile(weight, 20)).in_memory()
     asked = TrainOptions(task="regress", **options)
     assert kind in choose_for_many(choose_solver(asked), asked, 1, source).losses

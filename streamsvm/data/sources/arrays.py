@@ -14,7 +14,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from itertools import chain
 from typing import Any
 
@@ -37,7 +37,14 @@ VECTOR_NAMES = {"label": "y", "qid": "qid", "sample_weight": "sample_weight", "g
 
 def comes_from(value: object, *packages: str) -> bool:
     """Return whether a value's class, or a base class, is defined in one of the packages, without importing them."""
-    return any(cls.__module__.partition(".")[0] in packages for cls in type(value).__mro__)
+    kind: Any = type(value)  # mypy does not know that classes are hashable
+    return not _list_packages(kind).isdisjoint(packages)
+
+
+@lru_cache(maxsize=128)
+def _list_packages(kind: type) -> frozenset[str]:
+    """Return the packages that define a class and its base classes. A prediction of one row asks for them 15 times."""
+    return frozenset(cls.__module__.partition(".")[0] for cls in kind.__mro__)
 
 
 def unwrap(values: Any) -> Any:

@@ -164,10 +164,7 @@ def choose_steps(wanted: F64) -> F64:
 def take_best(state: Any, ends: F64, steps: F64, found: CutTotals) -> Any:
     """Move to the best step on a line if it lowers P. ends: flat weight matrices (2, K (d+1))."""
     points = (1.0 - steps)[:, None] * ends[0] + steps[:, None] * ends[1]
-    objectives = np.sum(points**2, axis=1) / 2 + found.losses
-    best = int(np.argmin(objectives))
-    error = state.bound_loss(np.abs(ends[0]) + np.abs(ends[1]))
-    if cuts.is_better(objectives[best], error, state):
-        moved = replace(state, best_w=points[best], objective=float(objectives[best]), objective_rounding=error)
+    moved, best = cuts.move_to_lowest(state, points, found.losses, np.abs(ends[0]) + np.abs(ends[1]))
+    if moved is not state:
         return replace(moved, step=float(steps[best]))
     return replace(state, step=state.step / 8) if state.passes else state

@@ -82,7 +82,7 @@ class ClassLineSearch(ClassModel, Solver):
 class ClassAscentSolver(ClassModel, BlockAscentSolver):
     """Dual coordinate ascent on blocks, for all classes at once."""
 
-    compiled = ("crammer-singer",)
+    compiled, has_substitutes = ("crammer-singer",), False
     parameters: block_ascent.ClassAscent
 
     def __init__(self, source: RowSource, parameters: block_ascent.ClassAscent) -> None:

@@ -120,23 +120,29 @@ class RowSums(RowTotals):
         return RowSums(self.vectors[chosen], self.offsets[chosen], self.sizes[chosen])
 
 
-def is_better(objective: float, rounding: float, known: Any) -> bool:
-    """Return whether a point with this objective and rounding is better than the best point of the state `known`.
-
-    P plus its rounding must be lower. In addition, P must be lower, or its rounding less than half as large.
-    """
-    lower = objective < known.objective or rounding < known.objective_rounding / 2
-    return bool(lower and objective + rounding < known.objective + known.objective_rounding)
-
-
 def move_to(state: S, w: F64, objective: float, rounding: float, **others: Any) -> S:
     """Return the state with w as its best point if w is better; else return the state unchanged.
 
+    At a better point, P plus its rounding is lower. In addition, P is lower, or its rounding less than half as large.
     If w becomes the best point, the fields in `others` are also set.
     """
-    if not is_better(objective, rounding, state):
+    lower = objective < state.objective or rounding < state.objective_rounding / 2
+    if not (lower and objective + rounding < state.objective + state.objective_rounding):
         return state
     return replace(state, best_w=w, objective=float(objective), objective_rounding=float(rounding), **others)
+
+
+def move_to_lowest(state: S, W: F64, losses: F64, sizes: F64 | None = None, **others: F64) -> tuple[S, int]:
+    """Move to the point with the lowest P, as `move_to` does; return the state and the index of the point.
+
+    W (k, width), losses (k,): the points and the losses there. sizes (width,): the largest |w_j| in the sums, which
+    bound the rounding of the losses (None: those of the point itself). others: arrays with an entry for each point.
+    """
+    objectives = np.sum(W**2, axis=1) / 2 + losses
+    best = int(np.argmin(objectives))
+    fields = {name: values[best] for name, values in others.items()}
+    rounding = state.bound_loss(np.abs(W[best]) if sizes is None else sizes)
+    return move_to(state, W[best], objectives[best], rounding, **fields), best
 
 
 def raise_bound(state: S, value: float, rounding: float, **others: Any) -> S:

@@ -160,7 +160,7 @@ class TwoSolvers(Wrapper):
 
     def solve(self, state: line_search.BothStates) -> Requests:
         """Yield the passes of both solvers."""
-        return line_search.solve_both([self.inner.solve, self.other.solve], self.tol, state)
+        return line_search.solve_both([self.inner.solve, self.other.solve], self.tol, state, self.inner.start_at)
 
     def memory(self, threads: int) -> MemoryNeed:
         """Return the memory of both solvers.

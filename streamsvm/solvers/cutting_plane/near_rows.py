@@ -82,16 +82,17 @@ class Part:
 class NearTotals:
     """Sums over rows, and the rows that a pass keeps.
 
-    sums: sums over the rows with m_i < 1. n_rows: the number of all rows. radius: the smallest q_i of a dropped row.
-    parts: the kept rows. While the rows of a group are added, `parts` may hold more than twice as many rows as are kept
-    in the end.
-    If the pass sets rows aside for later passes (Scan.apart), three fields describe this. frozen: the sums over the
-    other rows with m_i < 1. n_apart: the number of rows set aside. densest: the largest share of a group's rows that is
-    set aside. In one_read.kept_ball, `frozen` has the sums over deleted rows.
+    sums: sums over the rows with m_i < 1. others: sums of another kind: over deleted rows in one_read.kept_ball, and of
+    magnitudes in newton.kinks. n_rows: the number of all rows. radius: the smallest q_i of a dropped row. parts: the
+    kept rows. While the rows of a group are added, `parts` may hold more than twice as many rows as are kept in the
+    end.
+    If the pass sets rows aside for later passes (Scan.apart), three fields describe this. others: the sums over the
+    rows with m_i < 1 that are not set aside. n_apart: the number of rows set aside. densest: the largest share of a
+    group's rows that is set aside.
     """
 
     sums: RowSums
-    frozen: RowSums
+    others: RowSums
     n_rows: int = 0
     n_apart: int = 0
     densest: float = 0.0
@@ -117,7 +118,7 @@ def add_near(totals: NearTotals, rows: Rows, look: Look) -> None:
     totals.n_rows += rows.n_rows
     if rows.chosen is not None:
         is_active[rows.chosen] = False
-        _add_active(totals.frozen, look, rows, y, costs, is_active)
+        _add_active(totals.others, look, rows, y, costs, is_active)
         totals.n_apart += len(rows.chosen)
     keep_near(totals, rows, look, margins, margins, costs)
 
@@ -229,7 +230,7 @@ def scan_near(
 
 def combine_near(share: float, left: NearTotals, right: NearTotals) -> NearTotals:
     """Combine the totals of two groups of rows. The kept rows are shared, not copied."""
-    names = ("sums", "frozen", "n_rows", "n_apart")
+    names = ("sums", "others", "n_rows", "n_apart")
     added: dict[str, Any] = {name: getattr(left, name) + getattr(right, name) for name in names}
     densest, radius = max(left.find_densest(), right.find_densest()), min(left.radius, right.radius)
     parts = close_group(left, share) + close_group(right, share)

@@ -127,10 +127,7 @@ def solve(settings: SampleModel, state: Any) -> Requests:
 
 def take_best(state: Any, points: F64, steps: F64, found: CutTotals, new: RowSums) -> Any:
     """Return the state moved to the best of the points if it lowers P, and with the step for the next pass."""
-    objectives = np.sum(points**2, axis=1) / 2 + found.losses
-    best = int(np.argmin(objectives))
-    error = state.bound_loss(np.abs(points[best]))
-    moved = cuts.move_to(state, points[best], objectives[best], error, slope=-new.vectors[best])
+    moved, best = cuts.move_to_lowest(state, points, found.losses)
     if moved is state:
         return replace(state, step=state.step / 4)
-    return replace(moved, step=float(np.clip(steps[best], 0.25, 1.0)))
+    return replace(moved, slope=-new.vectors[best], step=float(np.clip(steps[best], 0.25, 1.0)))

@@ -21,9 +21,10 @@ from streamsvm.numeric.rows import Rows, compute_scores_of_parts
 from streamsvm.options import BUDGET_SHARE, TrainOptions
 from streamsvm.passes import MemoryNeed, Requests
 from streamsvm.solvers.cutting_plane import block_ascent, line_search, line_search_setup
-from streamsvm.solvers.cutting_plane.block_ascent import MOST_BESIDE, BlockAscent, count_terms, has_newton
+from streamsvm.solvers.cutting_plane.block_ascent import MOST_BESIDE, NEWTON_FEATURES, BlockAscent, count_terms
 from streamsvm.solvers.cutting_plane.coordinate_ascent import ascend, make_part
 from streamsvm.solvers.cutting_plane.cuts import exact_bytes
+from streamsvm.solvers.cutting_plane.few_rows import minimise_few
 from streamsvm.solvers.cutting_plane.line_search_setup import TwoSolvers, make_line_search, read_parameters
 from streamsvm.solvers.cutting_plane.small_qp import MATRICES, MOST_ROWS, PRODUCTS, ROW_COPIES, can_refine
 from streamsvm.solvers.cutting_plane.smoothed_newton import HingeRows
@@ -43,8 +44,7 @@ MOST_FEATURES = 400  # with more features, the matrices of `one-read` cost more 
 LEADING = "Few rows are resident, so passes of a line search come first: they take less time than those of one-read."
 IN_CACHE = "All rows fit into memory, so passes of a line search come first: they take about {:.2g} s of a processor, "
 IN_CACHE += "and one-read about {:.2g} s."
-LONG_SECONDS = 1.0  # with all rows in memory, a line search leads only if one read takes longer than this,
-LEADING_SHARE = 0.6  # and if its leading passes take less than this share of the time of one read
+LONG_SECONDS = 1.0  # with all rows in memory, a line search leads only if one read takes longer than this
 BY_PRICE = "With all rows in memory, block-ascent takes about {:.2g} s of a processor, and one-read {:.2g} s."
 MOST_BYTES = 256 << 20  # the largest arrays in memory for ascent; above, one read is faster, as it uses threads
 TOO_MANY_FEATURES = f"The data are read in blocks, because one-read supports at most {MOST_FEATURES} features and the "
@@ -59,6 +59,7 @@ class BlockAscentSolver(LinearSolver):
     name = "cutting-plane"
     compiled: tuple[str, ...] = ("cutting-plane", "ascent")
     n_shares = 1  # number of shares per row
+    has_substitutes = True  # whether other methods solve the problem of rows in memory where the ascent is slow
 
     def __init__(self, source: RowSource, parameters: BlockAscent) -> None:
         self.source, self.parameters, self.bias_feature = source, parameters, parameters.bias_feature
@@ -91,8 +92,9 @@ class BlockAscentSolver(LinearSolver):
         if not keeps_all:
             block = max(map(parameters.count_rows, parameters.list_blocks()))
             walk_bytes = (COPIES - 1) * kept_bytes + COPIES * block * row_bytes + 2 * sums_bytes + n
-        rows_bytes = kept_bytes * (2 if keeps_all else 1) + self._count_more_bytes()
-        driver, turn = SHARES * shares_bytes + rows_bytes + 8 * VECTORS * width, 8 * VECTORS * width // 2
+        rows_bytes, more_bytes = kept_bytes * (2 if keeps_all else 1), self._count_more_bytes()
+        driver = SHARES * shares_bytes + rows_bytes + more_bytes + 8 * VECTORS * width
+        turn = 8 * VECTORS * width // 2 + (more_bytes if n <= MOST_ROWS else 0)
         shared = 8 * 4 * width + exact_bytes(width) + (0 if keeps_all else 2 * shares_bytes + kept_bytes)
         return MemoryNeed(driver, turn, sums_bytes if keeps_all else 0, shared, walk_bytes)
 
@@ -106,7 +108,7 @@ class BlockAscentSolver(LinearSolver):
     def _count_more_bytes(self) -> int:
         """Return the bytes that the ascent's substitutes need: methods for few rows, and for all rows in memory."""
         n, width, more = self.source.n_rows, self.width, 0
-        if self.parameters.keeps_all and has_newton(n, self.source.n_features):
+        if self.parameters.keeps_all and self.source.n_features <= NEWTON_FEATURES:
             more += 8 * (NEWTON_VECTORS * n + NEWTON_MATRICES * width**2)
         if n <= MOST_ROWS:
             more += 8 * (MATRICES * n**2 + ROW_COPIES * n * width if can_refine(n, width) else PRODUCTS * n**2)
@@ -115,11 +117,12 @@ class BlockAscentSolver(LinearSolver):
     def beside_line_search(self) -> Solver:
         """Add an accompanying line search, which proves the optimum if extreme scales slow this solver down.
 
-        With few rows the line search runs from the start, because its passes then take almost no time.
+        If the ascent has no substitutes and there are few rows, the line search runs from the start, because its passes
+        then take almost no time.
         """
         if self._is_wide():
             return self
-        alone, parameters = self.source.n_rows > MOST_ROWS, self.parameters
+        alone, parameters = self.has_substitutes or self.source.n_rows > MOST_ROWS, self.parameters
         return TwoSolvers(self, self._make_line_search(alone), parameters.tol, alone, count_terms(parameters))
 
     def _is_wide(self) -> bool:
@@ -164,7 +167,7 @@ def _hold_rows(source: RowSource, options: TrainOptions, own: CuttingPlane, budg
 
     Data with more than MOST_FEATURES features use ascent on blocks. Other data use one read if enough rows fit and
     ascent is not faster. Ascent is faster in three cases: for arrays in memory, unless they are too large for one
-    thread or so small that any solver is fast; for more than FEW_ROWS stored rows that all fit into memory, if its
+    thread; for more than FEW_ROWS stored rows that all fit into memory, if its
     price is lower; and if few rows can be resident, because ascent then needs fewer reads. Ascent holds the shares of
     all rows. If the shares do not fit into memory, one read is used instead, unless its sample would be too small. The
     passes of a line search take less time than those of one read. So they come first if the sample of one read is
@@ -175,11 +178,10 @@ def _hold_rows(source: RowSource, options: TrainOptions, own: CuttingPlane, budg
         if chosen is not None and own.acceleration == "one-read":
             chosen.note = TOO_MANY_FEATURES.format(source.n_features)
         return chosen
-    is_small = source.n_rows > MOST_ROWS and source.nbytes <= MOST_BYTES
     seconds, is_free = one_read.weigh_solvers(source), own.acceleration != "one-read"
     is_weighed = is_free and source.on_disk and source.n_rows > one_read.FEW_ROWS
     reason = BY_PRICE.format(*seconds[:2]) if is_weighed else ""
-    is_faster = seconds[0] < seconds[1] if is_weighed else is_small and not source.on_disk
+    is_faster = seconds[0] < seconds[1] if is_weighed else not source.on_disk and source.nbytes <= MOST_BYTES
     if is_free and is_faster:
         chosen = _set_up_blocks(source, options, own, budget)
         if chosen is not None and chosen.settings["resident_rows"] == source.n_rows:
@@ -199,9 +201,11 @@ def _hold_rows(source: RowSource, options: TrainOptions, own: CuttingPlane, budg
             return None
     note = one_read.describe_more_rows(source, options, number, number)
     is_local = not is_remote(source.name)  # each read of a store takes longer than what a line search saves in a pass
-    is_long = seconds[1] > LONG_SECONDS and seconds[2] < LEADING_SHARE * seconds[1]
+    is_long = seconds[1] > LONG_SECONDS and seconds[2] < seconds[1]
     in_cache = is_long and source.on_disk and source.nbytes <= budget.spare_bytes
     leads = (is_short or in_cache) and is_free and own.scratch is None and is_local
+    if leads and options.resident_rows is None:  # if the line search fails, its best point makes up for a small sample
+        parameters = replace(parameters, resident_rows=min(number, one_read.count_enough(source)))
     solver = one_read.make_solver(source, parameters, note, own.scratch, leads)
     if leads:
         solver.reason = LEADING if is_short else IN_CACHE.format(seconds[2], seconds[1])
@@ -248,7 +252,9 @@ def run_kernels(group: str, rows: Rows) -> None:
     if group == "ascent":
         part = make_part(rows, np.ones(2), 1.0, np.zeros(2))
         ascend([part], 1.0, np.zeros(3), 0.0, 0.0, 1, (0,))
-        HingeRows(rows, np.ones(2), np.ones(2), 1.0).add_products(None, np.arange(2), np.ones(2))
+        data = HingeRows(rows, np.ones(2), np.ones(2), 1.0)
+        data.add_products(None, np.arange(2), np.ones(2))
+        minimise_few(data, 1.0, np.zeros(3))
         return
     add_to_totals(line_search.start_totals(1, 3), rows, np.zeros((2, 3)), np.ones(2), np.ones(1), 1.0)
     compute_scores_of_parts(rows.X, np.zeros((1, 2)), np.zeros(2, np.int64), np.array([0, 2]))

@@ -19,15 +19,14 @@ Source: Mehrotra 1992, SIAM Journal on Optimization 2 (predictor and corrector o
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.linalg import cho_solve
 
 from streamsvm.certificates.dual_points import Bound, add_dual_sums, bound_by_coefs, start_dual_sums
 from streamsvm.losses.convex import KinkedLoss, Kinks
-from streamsvm.numeric.equations import factorise, finish_matrix
+from streamsvm.numeric.equations import BOUNDARY_SHARE, factorise, find_length, finish_matrix
 from streamsvm.numeric.rounding import SMALLEST, add_row_magnitudes, bound_rounding, sum_exactly
 from streamsvm.numeric.row_norms import RowNorm
 from streamsvm.numeric.rows import F64, Rows, add_combination, score_rows
@@ -41,7 +40,6 @@ from streamsvm.system import deadline, interrupts
 from streamsvm.system.errors import TimeLimitError
 
 LEAST_ROOM = 1e-15  # the least relative distance of a multiplier from its cost; rounding hides smaller ones
-INSIDE = 0.995  # the share of the way to the boundary that a step may go
 GROUP_SHARE = 2  # a group keeps this many times its share of the resident rows, as it may have more near rows
 SUM_ROUNDINGS = 16  # roundings of a term of a sum over rows, in addition to its additions
 
@@ -152,18 +150,13 @@ def _go_on(path: Path, rows: Rows, kinks: Kinks, residual: F64, bias_feature: fl
         return dw, da, (low - path.s * da) / path.a, (high + path.xi * da) / room
 
     _, da, ds, dxi = find_step(-path.a * path.s, -room * path.xi)
-    far = _find_length(path, room, da, ds, dxi)
+    values = path.a, room, path.s, path.xi
+    far = find_length(values, (da, -da, ds, dxi))
     left = float(np.sum((path.a + far * da) * (path.s + far * ds)) + np.sum((room - far * da) * (path.xi + far * dxi)))
     m = (left / gap) ** 3 * gap / (2.0 * float(np.sum(kinks.costs))) * kinks.costs
     dw, da, ds, dxi = find_step(m - path.a * path.s - da * ds, m - room * path.xi + da * dxi)
-    far = min(1.0, INSIDE * _find_length(path, room, da, ds, dxi))
+    far = BOUNDARY_SHARE * find_length(values, (da, -da, ds, dxi))
     path.w, path.a, path.s, path.xi = path.w + far * dw, path.a + far * da, path.s + far * ds, path.xi + far * dxi
-
-
-def _find_length(path: Path, room: F64, da: F64, ds: F64, dxi: F64) -> float:
-    """Return the step length at which a, C - a, s or xi first becomes 0, but at most 1 / INSIDE."""
-    shares = ((path.a, da), (room, -da), (path.s, ds), (path.xi, dxi))
-    return 1.0 / max(INSIDE, *(float(np.max(-change / value)) for value, change in shares))
 
 
 def combine(rows: Rows, coefs: F64, bias_feature: float) -> F64:
@@ -189,39 +182,22 @@ def _curve(rows: Rows, weight: F64, bias_feature: float) -> F64:
     return matrix + np.eye(len(matrix))
 
 
-@dataclass
-class NearKinks(NearTotals):
-    """The sums over rows, and the rows near their kinks. magnitudes (d+1,): sum C_i |x_ij|."""
-
-    magnitudes: F64 = field(default_factory=partial(np.empty, 0))
-
-
 def scan_near_kinks(loss: KinkedLoss, w: F64, norm: RowNorm, most: int, n_rows: int, bias_feature: float) -> Scan:
     """Return the pass that keeps up to `most` rows near their kinks at w."""
     share, squares = min(1.0, GROUP_SHARE * most / n_rows), norm.bound_by_squares()
     look = Look(w, norm, squares, False, share, most, 0.0, np.empty(0), bias_feature, 0, place=0.0)
-    start, combine = partial(_start_near, len(w)), partial(_combine_near, share)
-    return Scan(start, add_near_kinks, combine, (look, loss), weights=w[None, :])
+    return near_rows.scan_near(look, add_near_kinks, (loss,))
 
 
-def _start_near(width: int) -> NearKinks:
-    near = near_rows.start_near(width)
-    return NearKinks(near.sums, near.frozen, magnitudes=np.zeros(width))
-
-
-def _combine_near(share: float, left: NearKinks, right: NearKinks) -> NearKinks:
-    near = near_rows.combine_near(share, left, right)
-    return NearKinks(**vars(near), magnitudes=left.magnitudes + right.magnitudes)
-
-
-def add_near_kinks(totals: NearKinks, rows: Rows, look: Look, loss: KinkedLoss) -> None:
-    """Add a tile of rows to the totals of its group."""
+def add_near_kinks(totals: NearTotals, rows: Rows, look: Look, loss: KinkedLoss) -> None:
+    """Add a tile of rows to the totals of its group, whose `others` are the sums of C_i |x_ij|."""
     scores = near_rows.find_margins(look, rows, np.ones(rows.n_rows))
     kinks = loss.find_kinks(rows)
     u, costs = kinks.signs * (scores - kinks.places), np.max(kinks.costs, axis=0)
     totals.sums += _sum_active(rows, kinks, u, look.bias_feature)
-    add_row_magnitudes(totals.magnitudes, np.zeros(len(look.w)), rows.X, costs)
-    totals.magnitudes[-1] += abs(look.bias_feature) * float(np.sum(costs))
+    magnitudes = totals.others.vectors
+    add_row_magnitudes(magnitudes, np.zeros(len(look.w)), rows.X, costs)
+    magnitudes[-1] += abs(look.bias_feature) * float(np.sum(costs))
     totals.n_rows += rows.n_rows
     near_rows.keep_near(totals, rows, look, np.min(np.abs(u), axis=0), scores, costs)
 
@@ -233,7 +209,7 @@ def _sum_active(rows: Rows, kinks: Kinks, u: F64, bias_feature: float) -> RowSum
     return RowSums(-combine(rows, active, bias_feature), -float(np.sum(terms)), float(np.sum(np.abs(terms))))
 
 
-def find_beyond(totals: NearKinks, look: Look, loss: KinkedLoss) -> tuple[Rows, Beyond]:
+def find_beyond(totals: NearTotals, look: Look, loss: KinkedLoss) -> tuple[Rows, Beyond]:
     """Return the kept rows, and the sums over all other rows.
 
     The sums over the kept rows are subtracted from the sums over all rows. The kept rows are on the same side of their
@@ -244,5 +220,5 @@ def find_beyond(totals: NearKinks, look: Look, loss: KinkedLoss) -> tuple[Rows, 
     own = _sum_active(kept.rows, kinks, kinks.signs * (kept.margins - kinks.places), look.bias_feature)
     left, n = totals.sums - own, totals.n_rows + kept.rows.n_rows + SUM_ROUNDINGS
     share = bound_rounding(n, 1.0)
-    slope_error = 2.0 * share * (1.0 + share) * totals.magnitudes + n * SMALLEST
+    slope_error = 2.0 * share * (1.0 + share) * totals.others.vectors + n * SMALLEST
     return kept.rows, Beyond(Linear(left.vectors, left.offsets), slope_error, share * (1.0 + share) * left.sizes)

@@ -59,8 +59,6 @@ MOST_STEPS = 100  # the maximum number of steps of Newton's method in memory
 PATIENCE = 10  # If more passes are needed, the losses of few rows decide, and a sample may miss them.
 FIRST_REACH = 3.0  # the radius of the first pass's ball, as a multiple of the expected distance to the minimiser
 EXACT_TOL = 1e-12
-EXACT_STEP = 1e-12  # replaces LAST_STEP where Newton's method is exact, because no row changes sides
-EXACT_STEPS = 20  # replaces MOST_STEPS in the same case
 PATH_STEPS = 60  # the maximum number of steps of the interior-point method
 MORE_STEPS = 300  # replaces PATH_STEPS if that number of steps did not lead to a proof
 IDLE_PASSES = 10  # After this many passes whose near rows did not raise the lower bound, few passes keep near rows.
@@ -69,26 +67,21 @@ LEAST_TOL = 1e-11  # the least tolerance for smoothing: rounding hides the curva
 SMOOTH_SHARE = 0.3  # the share of the requested relative gap that the smoothing of kinks may use
 
 
-def find_widths(u: F64, costs: F64, floor: float, scale: float, allowed: float) -> tuple[float, float]:
-    """Return two widths at which the smoothing changes P by at most `allowed`: one between kinks, and the largest.
+def find_width(u: F64, costs: F64, scale: float, allowed: float) -> float:
+    """Return the largest width at which the smoothing changes P by at most `allowed`.
 
-    The first width lies in the widest gap between the distances u (k, n) of the kinks. floor: the precision of u;
-    smaller distances count as `floor`. scale: the range in which gaps are sought extends at least to this distance.
+    u (k, n): the distances of the kinks. scale: the least width at which no kink is left.
     """
     order = np.argsort(u, axis=None)
-    near = np.concatenate((np.maximum(u.ravel()[order], floor), [max(scale, float(np.max(u)))]))
+    beyond = np.append(u.ravel()[order][1:], max(scale, float(np.max(u))))
     most = 4.0 * allowed / np.maximum(np.cumsum(costs.ravel()[order]), allowed)
-    widths = np.minimum(np.sqrt(near[:-1] * near[1:]), most)
-    gaps = np.minimum(widths / near[:-1], near[1:] / widths)
-    return float(widths[np.argmax(gaps)]), float(np.max(np.minimum(near[1:], most)))
+    return float(np.max(np.minimum(beyond, most)))
 
 
-def _minimise(
-    settings: Newton, state: State, rows: Rows, tol: float, last_step: float = LAST_STEP, most: int = MOST_STEPS
-) -> State:
-    """Return the state after `most` steps in memory, or once a step can lower P by at most last_step * tol * P."""
+def _minimise(settings: Newton, state: State, rows: Rows, tol: float) -> State:
+    """Return the state after MOST_STEPS in memory, or once a step can lower P by at most LAST_STEP * tol * P."""
     shares = KINKED_STEPS if has_kinks(settings.loss) else FEW_STEPS
-    for _ in range(most):
+    for _ in range(MOST_STEPS):
         interrupts.check()
         look, width = replace(settings.make_look(state), reach=0.0, steps=shares), state.width
         ends = np.stack((state.base_w, state.next_w))
@@ -97,17 +90,16 @@ def _minimise(
         except TimeLimitError:
             break
         state = take_step(state, look, ends, totals, SMOOTH_SHARE * tol)
-        is_near = state.reach > 0.0 and (state.reach / NEXT_REACH) ** 2 / 2 <= last_step * tol * state.objective
+        is_near = state.reach > 0.0 and (state.reach / NEXT_REACH) ** 2 / 2 <= LAST_STEP * tol * state.objective
         if (is_near and state.width == width) or deadline.is_over():
             break
     return state
 
 
 def _minimise_with_kinks(settings: Newton, state: State, rows: Rows, are_all: bool) -> State:
-    """Return the state at the exact minimiser for rows in memory, with a smoothing width for the passes over all rows.
+    """Return the state at the minimiser for rows in memory, with a smoothing width for the passes over all rows.
 
-    are_all: whether the rows in memory are all rows. If so, the width is so small that hardly any row is smoothed,
-    except rows on a kink.
+    are_all: whether the rows in memory are all rows. If so, the minimiser is exact; otherwise, that of the smoothing.
     """
     (own, kinks), bias = _pick_paid(settings, rows), settings.bias_feature
     zero = np.zeros(len(state.next_w))
@@ -120,10 +112,8 @@ def _minimise_with_kinks(settings: Newton, state: State, rows: Rows, are_all: bo
         return state
     scale = float(np.sum(kinks.costs * np.maximum(np.abs(u), np.abs(kinks.places))) / np.sum(kinks.costs))
     tol = max(settings.tol, LEAST_TOL if are_all else len(w) / rows.n_rows)  # A sample is no more precise than d / m.
-    widths = find_widths(np.abs(u), kinks.costs, EXACT_TOL * scale, scale, SMOOTH_SHARE * tol * P)
-    if not are_all:
-        return _minimise(settings, replace(state, width=widths[1]), rows, tol)
-    return _minimise(settings, replace(state, width=widths[0]), rows, tol, EXACT_STEP, EXACT_STEPS)
+    state = replace(state, width=find_width(np.abs(u), kinks.costs, scale, SMOOTH_SHARE * tol * P))
+    return state if are_all else _minimise(settings, state, rows, tol)
 
 
 def raise_by_kinks(

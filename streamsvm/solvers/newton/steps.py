@@ -32,7 +32,7 @@ import numpy as np
 from scipy.linalg import cho_solve
 
 from streamsvm.losses.convex import SmoothLoss, has_kinks
-from streamsvm.numeric.equations import LONG_WIDTH, factorise, finish_matrix, invert_factor
+from streamsvm.numeric.equations import factorise, finish_matrix, invert_factor
 from streamsvm.numeric.gram import GramSum
 from streamsvm.numeric.rounding import SMALLEST, bound_rounding
 from streamsvm.numeric.row_norms import RowNorm, add_sizes, measure_scaled_rows
@@ -270,14 +270,12 @@ def take_step(state: State, look: Look, ends: F64, totals: Totals, smooth_share:
     k, is_known = int(np.argmin(values)), bool(np.all(ends[0] == ends[1]))
     if is_known or (point.objective < state.value and point.objective <= float(values[k]) + float(errors[k])):
         damping = state.damping if is_known else LESS * state.damping
-        if len(point.w) > LONG_WIDTH and deadline.is_over():  # A resumed run makes the step after another pass.
+        try:
+            M = finish_matrix(len(point.w), _sum_curvature, totals, damping)
+        except TimeLimitError:  # A resumed run makes the step after another pass.
             return replace(state, base_w=point.w, value=point.objective, next_w=point.w, reach=0.0)
-        H = totals.least.finish() + totals.rest.finish()
-        # Without curvature, a step would jump past all kinks. So the diagonal is raised for features with few rows near
-        # their kinks; for features with many such rows, the tails are below the diagonal of H.
-        H += np.diag(np.maximum(0.0, damping * totals.tail - np.diagonal(H)))
         state = replace(state, base_w=ends[1], value=point.objective, damping=damping)
-        state, decrease = aim(state, point, H)
+        state, decrease = aim(state, point, M)
         is_rounding = float(np.linalg.norm(point.gradient)) <= point.gradient_error
         hidden = state.tried_rounding if is_rounding or decrease <= HARDLY * state.objective else 0.0
         return _shrink_width(replace(state, tried_rounding=hidden), totals, smooth_share * state.objective)
@@ -289,6 +287,17 @@ def take_step(state: State, look: Look, ends: F64, totals: Totals, smooth_share:
         pace = min(max(SLOW_PACE, float(np.sqrt(state.pace))), SLOWEST_PACE)
         return replace(state, next_w=state.base_w, reach=0.0, width=state.width / pace, pace=pace)
     return replace(state, next_w=ends[0] + steps[0] * (ends[1] - ends[0]), reach=0.0)
+
+
+def _sum_curvature(totals: Totals, damping: float) -> F64:
+    """Return the curvature of P, I + H.
+
+    Without curvature, a step would jump past all kinks. So the diagonal of H is raised for features with few rows near
+    their kinks; for features with many such rows, the tails are below the diagonal.
+    """
+    H = totals.least.finish() + totals.rest.finish()
+    H += np.diag(np.maximum(0.0, damping * totals.tail - np.diagonal(H)))
+    return H + np.eye(len(H))
 
 
 def _raise_bound(state: State, look: Look, point: Point, slack: float, least: Curvature) -> State:
@@ -331,9 +340,12 @@ def _shrink_width(state: State, totals: Totals, allowed: float) -> State:
     return state
 
 
-def aim(state: State, point: Point, H: F64) -> tuple[State, float]:
-    """Return the state with Newton's step from a point and the next pass's ball, and the expected decrease of P."""
-    M, factor = factorise(H + np.eye(len(H)))
+def aim(state: State, point: Point, M: F64) -> tuple[State, float]:
+    """Return the state with Newton's step from a point and the next pass's ball, and the expected decrease of P.
+
+    M: the curvature of P.
+    """
+    M, factor = factorise(M)
     try:
         A = None if factor is None else finish_matrix(len(M), invert_factor, factor).T
     except TimeLimitError:
@@ -414,10 +426,8 @@ def bound_in_ball(point: Point, look: Look, least: Curvature, n_rows: int) -> tu
         return none
     # The rounding of H_r's sums adds at most gamma_n d times the diagonal of H_r.
     off = bound_rounding(n_rows + 2 * width + 40, 1.0) * width
-    H, A = least.finish(), look.norm.A
-    M = np.eye(width) + H - np.diag(off * np.diagonal(H))
     try:
-        N, slope, off, values, vectors = finish_matrix(width, _decompose, M, A, point.gradient)
+        N, slope, off, values, vectors = finish_matrix(width, _decompose, least, off, look.norm.A, point.gradient)
     except (np.linalg.LinAlgError, TimeLimitError):
         return none
     off += SAFE * float(np.max(np.abs(values)))
@@ -434,11 +444,14 @@ def bound_in_ball(point: Point, look: Look, least: Curvature, n_rows: int) -> tu
     return value, (1.0 + SAFE) * rounding + own
 
 
-def _decompose(M: F64, A: F64, gradient: F64) -> tuple[F64, F64, float, F64, F64]:
+def _decompose(least: Curvature, off: float, A: F64, gradient: F64) -> tuple[F64, F64, float, F64, F64]:
     """Return N = A M A', s = A grad, a bound on the error of N in a matrix norm, and the eigenvalues and -vectors of N.
 
-    Raises LinAlgError if N has a negative eigenvalue, or if the numbers are not finite.
+    least, off: M is I + H_r, less the share `off` of the diagonal of H_r for its rounding. Raises LinAlgError if N has
+    a negative eigenvalue, or if the numbers are not finite.
     """
+    H = least.finish()
+    M = np.eye(len(H)) + H - np.diag(off * np.diagonal(H))
     np.linalg.cholesky(M)  # fails if N has a negative eigenvalue; takes a fiftieth of the time of eigh
     with np.errstate(all="ignore"):
         N, slope = A @ M @ A.T, A @ gradient

@@ -137,7 +137,7 @@ def update(settings: OneRead, ball: Ball, changed: Changed, found: list[Ball], s
     old.n_rows, old.radius, old.parts = ball.n_rows, ball.near.radius, [ball.near]
     whole = near_rows.combine_near(look.share, old, totals)
     near, weight = near_rows.gather(whole, look)
-    after = ball.edit(totals.sums, totals.frozen, magnitudes, near, whole.n_rows)
+    after = ball.edit(totals.sums, totals.others, magnitudes, near, whole.n_rows)
     found.append(after)
     before, state = state, cuts.take_magnitudes(state, [after.magnitudes])
     state, figures = prove(settings, state, after.sums, near, weight)
@@ -161,4 +161,4 @@ def _add_changes(totals: near_rows.NearTotals, rows: Rows, look: near_rows.Look,
     a, b = np.searchsorted(changed.left_out, (rows.start, rows.start + rows.n_rows))
     gone = near_rows.choose_rows(rows, np.delete(np.arange(rows.n_rows), changed.left_out[a:b] - rows.start))
     margins = near_rows.find_margins(look, gone, read_labels(look.class_costs, gone.y, None)[0])
-    near_rows.add_known(totals.frozen, gone, look, margins)
+    near_rows.add_known(totals.others, gone, look, margins)

@@ -165,11 +165,11 @@ def settle(state: State, W: F64, tol: float, totals: PointTotals, segments: list
     W (k, d+1): the points of the pass. totals: the sums at these points. segments: the sums along the lines.
     """
     at_points = line_search.read_cuts(totals)
-    state = _take_best(state, W, totals.losses, at_points.vectors, np.abs(W))[0]
+    state = cuts.move_to_lowest(state, W, totals.losses, loss=totals.losses, best_cut=at_points.vectors)[0]
     made, step = [at_points], 0.0
     for found in segments:
-        ends = np.abs(found.W[0]) + np.abs(found.W[-1])
-        state, at = _take_best(state, found.W, found.losses, found.cuts.vectors, np.broadcast_to(ends, found.W.shape))
+        sizes, others = np.abs(found.W[0]) + np.abs(found.W[-1]), {"loss": found.losses, "best_cut": found.cuts.vectors}
+        state, at = cuts.move_to_lowest(state, found.W, found.losses, sizes, **others)
         step = float(found.steps[at])
         chosen = np.unique(np.clip([at, at + 1, at + 2], 1, len(found.steps) - 1))
         made.append(found.cuts.pick(chosen))
@@ -177,18 +177,6 @@ def settle(state: State, W: F64, tol: float, totals: PointTotals, segments: list
         state = replace(state, step=step or state.step / 8)
     joined = cuts.RowSums(*map(np.concatenate, zip(*(vars(sums).values() for sums in made), strict=True)))
     return minimise_master(cuts.add_cuts(state, joined), tol)
-
-
-def _take_best(state: State, W: F64, losses: F64, gradients: F64, sizes: F64) -> tuple[State, int]:
-    """Move to the point with the lowest P if that is lower than before; return the state and the index of the point.
-
-    sizes (k, d+1): the largest |w_j| in the sums for each point, which bound the rounding of its loss.
-    """
-    objectives = np.sum(W**2, axis=1) / 2 + losses
-    best = int(np.argmin(objectives))
-    rounding = state.bound_loss(sizes[best])
-    others = {"loss": float(losses[best]), "best_cut": gradients[best]}
-    return cuts.move_to(state, W[best], objectives[best], rounding, **others), best
 
 
 def choose_apart(settings: OneRead, state: State) -> State:
@@ -219,7 +207,7 @@ def take_frozen(state: State, totals: NearTotals) -> State:
     """Return the state with the sums over the frozen rows, computed by the pass that sets rows aside."""
     radius = state.apart_radius if totals.n_apart else 0.0
     share = min(1.0, totals.find_densest())
-    frozen, cost = totals.frozen.vectors, totals.frozen.offsets
+    frozen, cost = totals.others.vectors, totals.others.offsets
     return replace(state, apart_radius=radius, frozen=frozen, frozen_cost=cost, apart_share=share)
 
 

@@ -35,7 +35,6 @@ from streamsvm.solvers.cutting_plane.smoothed_newton import Linear
 from streamsvm.system import interrupts
 
 MOST_FEATURES = SAMPLE_ROWS // ROWS_A_FEATURE  # with more features, the cuts of the model would take too much memory
-LEAST_SHARE = 0.5  # a sample with less than this share of its share of the weights is not even
 MODEL_SHARE = 0.1  # the model is minimised to this share of the tolerance
 MOST_LOOKS, IDLE_STEPS = 256, 5  # the largest number of cuts of the sample, and of steps on the model without progress
 INNER_SHARES = (1.0, 1 / 4, 1 / 16)  # parts of the step on the sample that are tried in turn until the model is lower
@@ -72,18 +71,19 @@ class Sample:
     """A sample of the pairs.
 
     rows: the numbers of the rows in these pairs. cost: the cost of a sampled pair of weight 1, with which the total
-    cost of the sample equals that of all pairs. is_whole: whether no pair is missing. is_even: whether the sample has
-    about its share of the weight of all pairs, without which its model would mislead. most_points: the largest number
-    of points of a pass. X: the rows, once they are read.
+    cost of the sample equals that of all pairs. is_whole: whether no pair is missing. X: the rows, once they are read.
     """
 
     pairs: Pairs
     rows: I64
     cost: float
     is_whole: bool = False
-    is_even: bool = True
-    most_points: int = MOST_POINTS
     X: Any = None
+
+    @property
+    def most_points(self) -> int:
+        """The largest number of points of a pass."""
+        return MOST_POINTS if self.is_whole else FEW_POINTS
 
     def measure(self, scores: F64) -> PairLoss:
         """Return the loss and the cut of the sample at scores (n,)."""
@@ -101,25 +101,11 @@ class Sample:
 
 
 def draw_sample(pairs: Pairs, cost: float, n_rows: int, is_shuffled: bool = False) -> Sample:
-    """Return a sample of at least n_rows rows, if there are as many, and fewer than twice as many (`Pairs.thin`).
-
-    If the sample has no pairs, the rows of a single query are drawn again, evenly from each rank. If there are several
-    queries, all rows are returned.
-    """
-    stride = max(1, len(pairs.ranks) // n_rows)
-    sample, rows = pairs.thin(stride, is_shuffled)
-    if (total := sample.total) == 0.0 and len(pairs.starts) == 2:
-        by_rank = np.argsort(pairs.ranks, kind="stable")
-        firsts = np.append(True, np.diff(pairs.ranks[by_rank]) > 0)
-        rows = np.sort(by_rank[firsts | (np.arange(len(by_rank)) % stride == 0)])
-        sample = Pairs(pairs.ranks[rows], pairs.weight[rows], np.array([0, len(rows)]))
-        total = sample.total
-    if total == 0.0:
-        return Sample(pairs, np.arange(len(pairs.ranks)), cost, is_whole=True)
-    is_whole = len(rows) == len(pairs.ranks)
-    whole, share = pairs.total, stride if len(pairs.starts) > 2 else stride**2
-    is_even = LEAST_SHARE * whole <= share * total <= whole / LEAST_SHARE
-    return Sample(sample, rows, cost * whole / total, is_whole, is_even, MOST_POINTS if is_whole else FEW_POINTS)
+    """Return a sample of about n_rows rows, or of all rows if there are fewer than twice as many (`Pairs.thin`)."""
+    stride = len(pairs.ranks) // n_rows
+    sample, rows = pairs.thin(stride, is_shuffled) if stride > 1 else (pairs, np.arange(len(pairs.ranks)))
+    total = max(sample.total, float(np.finfo(float).tiny))
+    return Sample(sample, rows, cost * pairs.total / total, len(rows) == len(pairs.ranks))
 
 
 def find_step(sample: Sample, start: F64, change: F64, squares: F64, slope: float | None) -> float:
@@ -157,7 +143,7 @@ def choose_points(settings: CutSettings, sample: Sample, state: Any) -> tuple[An
     """
     width, room = len(state.best_w), sample.most_points - 1
     is_enough = len(sample.rows) >= ROWS_A_FEATURE * width or (sample.is_whole and width <= MOST_FEATURES)
-    if not is_enough or not sample.is_even or not np.isfinite(sample.cost) or is_noisy(state, settings.tol):
+    if not is_enough or not np.isfinite(sample.cost) or is_noisy(state, settings.tol):
         return state, search_line(settings, sample, state) if state.passes else np.empty((0, width))
     if state.stuck:
         W = state.points[state.stuck * room - 2 :][:room]
@@ -176,8 +162,8 @@ def search_line(settings: CutSettings, sample: Sample, state: CutState) -> F64:
     squares = np.array([state.best_w @ moves, moves @ moves])
     start, end = sample.score(np.stack((state.best_w, state.master_w)))
     slope = None if is_noisy(state, settings.tol) else float(squares[0] - state.cuts[_find_highest(state)] @ moves)
-    thin, rows = _thin(sample)
-    step = find_step(thin, start[rows], (end - start)[rows], squares, slope) or AHEAD
+    thin = draw_sample(sample.pairs, sample.cost, SEARCHED_ROWS)
+    step = find_step(thin, start[thin.rows], (end - start)[thin.rows], squares, slope) or AHEAD
     return state.best_w + np.outer(np.array(NEARER) * min(1.0, FARTHER ** min(state.stuck, FARTHEST) * step), moves)
 
 
@@ -190,9 +176,9 @@ def minimise_model(settings: CutSettings, sample: Sample, state: Any) -> tuple[A
     best = found.minimise(MODEL_SHARE * settings.tol)
     z = found.z[len(state.offsets) :]
     active = np.argsort(-z, kind="stable")[: np.count_nonzero(z)]
-    points, weights = np.array(found.points)[active], z[active]
+    points, weights = np.array([found.points[k] for k in active]).reshape(-1, len(best)), z[active]
     mean = weights @ points / np.sum(weights) if len(weights) else best
-    return replace(state, points=points[:KEPT_POINTS]), np.concatenate((np.stack((best, mean)), points))
+    return replace(state, points=points[:KEPT_POINTS].copy()), np.concatenate((np.stack((best, mean)), points))
 
 
 def _find_highest(state: CutState) -> int:
@@ -210,21 +196,19 @@ def _correct(sample: Sample, state: CutState) -> Linear:
     return Linear(slope, float(state.offsets[highest] - own.offset))
 
 
-def _thin(sample: Sample) -> tuple[Sample, I64]:
-    """Return a part of the sample for bisections, and the places of its rows in the sample."""
-    thin = draw_sample(sample.pairs, sample.cost, SEARCHED_ROWS)
-    return thin, thin.rows
-
-
 class PairModel:
     """Cutting planes on the model.
 
-    points: the points of the sample's cuts. z: the multipliers of the cuts of all rows, and then of the sample's cuts.
+    points: the points of the sample's cuts. room: the cuts of all rows, followed by those of the sample. z: their
+    multipliers.
     """
 
     def __init__(self, sample: Sample, linear: Linear, state: Any) -> None:
         self.sample, self.linear, self.known = sample, linear, state
-        self.made, self.offsets, self.gram, self.z = state.cuts, state.offsets, state.gram, state.z
+        self.offsets, self.gram, self.z = state.offsets, state.gram, state.z
+        # Only one copy: cuts may be most of the memory.
+        self.room = np.empty((len(state.cuts) + MOST_LOOKS + len(INNER_SHARES), len(state.best_w)))
+        self.room[: len(state.cuts)] = state.cuts
         self.points: list[F64] = []
         self.best: F64 = state.best_w
         self.low = np.inf
@@ -236,11 +220,11 @@ class PairModel:
     def look(self, w: F64, scores: F64) -> bool:
         """Make a cut at w, given the sample's scores there. Return whether the model is lower than before."""
         found = self.sample.measure(scores)
-        cut = (self.sample.combine(found.coefs, len(w)) + self.linear.slope)[np.newaxis]
+        cut, n_made = self.sample.combine(found.coefs, len(w)) + self.linear.slope, len(self.offsets)
         offset = found.offset + self.linear.value
         above = np.max(self.known.offsets - self.known.cuts @ w, initial=0.0)
-        value = float(w @ w) / 2 + max(float(offset - cut[0] @ w), float(above))
-        self.gram, self.made = extend_products(self.gram, self.made, cut), np.concatenate((self.made, cut))
+        value = float(w @ w) / 2 + max(float(offset - cut @ w), float(above))
+        self.gram, self.room[n_made] = extend_products(self.gram, self.room[:n_made], cut[np.newaxis]), cut
         self.offsets, self.z = np.append(self.offsets, offset), np.append(self.z, 0.0)
         self.points.append(w)
         if value >= self.low:
@@ -250,11 +234,12 @@ class PairModel:
 
     def minimise(self, share: float) -> F64:
         """Minimise the model to this share of its value, or until it makes no progress; return the best point."""
-        high, idle, (thin, rows) = -np.inf, 0, _thin(self.sample)
+        high, idle, thin = -np.inf, 0, draw_sample(self.sample.pairs, self.sample.cost, SEARCHED_ROWS)
         while len(self.points) < MOST_LOOKS:
             interrupts.check()
-            self.z, w = solve_cuts(self.made, self.offsets, self.gram, self.z, MASTER_SHARE * share * self.low)
-            combined = self.z @ self.made
+            made = self.room[: len(self.z)]
+            self.z, w = solve_cuts(made, self.offsets, self.gram, self.z, MASTER_SHARE * share * self.low)
+            combined = self.z @ made
             high = max(high, float(self.z @ self.offsets - combined @ combined / 2))
             if self.low - high <= share * self.low or idle > IDLE_STEPS:
                 break
@@ -262,7 +247,7 @@ class PairModel:
             change = self.sample.score(w[np.newaxis])[0] - start
             squares = np.array([(self.best - self.linear.slope) @ moves, moves @ moves])
             slope = float(squares[0] - self.sample.measure(start).coefs @ change)
-            step = find_step(thin, start[rows], change[rows], squares, slope) or AHEAD
+            step = find_step(thin, start[thin.rows], change[thin.rows], squares, slope) or AHEAD
             base = self.best
             falls = any(self.look(base + part * moves, start + part * change) for part in step * np.array(INNER_SHARES))
             idle = 0 if falls else idle + 1

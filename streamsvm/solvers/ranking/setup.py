@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -34,7 +34,6 @@ from streamsvm.solvers.ranking.pair_model import (
 from streamsvm.solvers.solver import Budget, DualWatch, Solver, TakeRows, describe_parameters, make_linear_model
 
 HELD_VECTORS = 7  # how many of ROW_VECTORS are held between steps: pairs, two states, scores in transit
-ROUNDING = 1e-9  # a share of the pairs below this is rounding
 SAMPLE_ROW_BYTES = 8 * 28  # a sample row without its features: ranks, scores, and sort buffers
 
 
@@ -46,7 +45,6 @@ class RankingSolver(Solver):
 
     name = "cutting-plane"
     compiled: tuple[str, ...] = ("ranking",)
-    kind: Literal["pairs", "pairs at points"] = "pairs"
 
     def __init__(
         self, source: RowSource, options: TrainOptions, own: RankingOptions, found: Any, n_pairs: float, weight: float
@@ -57,7 +55,7 @@ class RankingSolver(Solver):
         self.parameters = solver.Ranking(pair_cost, own.epsilon, accelerated, **limits)
         self.sample_rows = ranking.count_sample_rows(source)
         self.settings = {"task": options.task, **describe_parameters(self.parameters)}
-        self.dual = DualWatch(self.kind, d, self.parameters.most_cuts(d))
+        self.dual = DualWatch("cuts", d, self.parameters.most_cuts(d))
 
     def start(self) -> solver.State:
         """Return the state at w = 0."""
@@ -74,7 +72,11 @@ class RankingSolver(Solver):
 
     def solve(self, state: solver.State) -> Requests:
         """Yield the passes of the solver, step by step."""
-        return solver.solve(self.parameters, solver.PairSearch(self.found), self.n_pairs, self.drawn, state)
+        return solver.solve(self.parameters, self.make_search(), self.n_pairs, self.drawn, state)
+
+    def make_search(self) -> solver.Search:
+        """Return what computes P and cuts."""
+        return solver.PairSearch(self.found)
 
     def memory(self, threads: int) -> MemoryNeed:  # noqa: ARG002
         """Return the memory.
@@ -103,23 +105,16 @@ class RankingSolver(Solver):
 class QueryRankingSolver(RankingSolver):
     """Cutting planes for pairs of rows in queries, if every query is small enough to copy its rows."""
 
-    kind = "pairs at points"
+    @cached_property
+    def drawn(self) -> Sample:
+        """The sample of the pairs, without its rows."""
+        found = self.found
+        cost = self.parameters.pair_cost * self.n_pairs / found.sample.total
+        return Sample(found.sample, found.rows, cost, found.is_whole)
 
-    def solve(self, state: solver.State) -> Requests:
-        """Yield the passes of the solver, step by step."""
-        search = streaming.QuerySearch((int(self.source.chunk_starts[0]), int(self.source.chunk_starts[-1])))
-        is_whole = self.n_pairs <= (1.0 + ROUNDING) * self.found.sample.total
-        return self._stream(search, state, is_whole, MOST_POINTS if is_whole else FEW_POINTS)
-
-    def _stream(self, search: solver.Search, state: solver.State, is_whole: bool, most_points: int) -> Requests:
-        """Yield the passes of the solver.
-
-        The cost of a sampled pair is raised until the total cost of the sample equals the total cost of all pairs.
-        """
-        found, parameters = self.found, self.parameters
-        cost = parameters.pair_cost * self.n_pairs / found.sample.total
-        sample = Sample(found.sample, found.rows, cost, is_whole, most_points=most_points)
-        return solver.solve(parameters, search, self.n_pairs, sample, state)
+    def make_search(self) -> solver.Search:
+        """Return what computes P and cuts."""
+        return streaming.QuerySearch((int(self.source.chunk_starts[0]), int(self.source.chunk_starts[-1])))
 
     def memory(self, threads: int) -> MemoryNeed:  # noqa: ARG002
         """Return the memory. The totals of a task are cuts and the data of its queries; the driver holds the sample."""
@@ -136,9 +131,9 @@ class FewRanksSolver(QueryRankingSolver):
 
     compiled = ("ranking", "ranking-histograms")
 
-    def solve(self, state: solver.State) -> Requests:
-        """Yield the passes of the solver, step by step."""
-        return self._stream(streaming.HistogramSearch(self.found.totals, self.source.n_rows), state, False, FEW_POINTS)
+    def make_search(self) -> solver.Search:
+        """Return what computes P and cuts."""
+        return streaming.HistogramSearch(self.found.totals, self.source.n_rows)
 
     def memory(self, threads: int) -> MemoryNeed:  # noqa: ARG002
         """Return the memory.

@@ -31,7 +31,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol, Self
 
 import numpy as np
 
-from streamsvm.certificates.double_double import bound_score, compute_exact_scores, measure_pairs_exactly
+from streamsvm.certificates.double_double import bound_score, compute_exact_scores, measure_losses_exactly, round_sums
 from streamsvm.losses.pairs import Pairs, count_pairs
 from streamsvm.numeric.rounding import UNIT, add_row_magnitudes, bound_rounding, join_magnitudes
 from streamsvm.numeric.rows import F64, Rows, add_rows, compute_scores
@@ -41,7 +41,6 @@ from streamsvm.solvers.cutting_plane.master import DOUBTFUL_STEPS, take_cuts
 from streamsvm.solvers.ranking.pair_model import Sample, choose_points, measure_pairs
 
 LONGER = (0.0, 2.0**-48, 2.0**-36, 2.0**-24)  # relative increases in length of points in twice the precision
-MOST_CUTS = 9  # the largest number of cuts of a step
 
 
 @dataclass(frozen=True)
@@ -62,12 +61,11 @@ class Ranking(CutSettings):
 class State(CutState):
     """The state of a run. It does not include the scores of the rows, which are recomputed in every step.
 
-    latest (MOST_CUTS, 2): for each cut of the last step, the number 1 and its offset; the remaining rows are zeros.
-    (Earlier versions made cuts on a segment, at steps that were recorded instead of the number 1.) points (p, d): the
-    points of the active cuts of the last model (ranking.pair_model).
+    points (p, d): the points of the active cuts of the last model (ranking.pair_model). latest: unused; kept because
+    checkpoints of earlier versions contain it.
     """
 
-    latest: F64 = field(default_factory=lambda: np.zeros((MOST_CUTS, 2)))
+    latest: F64 = field(default_factory=lambda: np.zeros((9, 2)))
     points: F64 = grows("p", "d")
     added: ClassVar[tuple[str, ...]] = (*CutState.added, "points")
 
@@ -158,14 +156,18 @@ class PairSearch:
         elif is_noisy(state, settings.tol):
             points = list_exact_points(state, W)
             scans.append(Scan(list, add_exact_scores, add, (points,)))
+        of_loss, offsets = np.array([[loss.loss, loss.offset] for loss in losses]).T
         start, coefs = partial(np.zeros, W.shape), tuple(loss.coefs for loss in losses)
-        cuts, *others = yield All([Scan(start, add_sums, add, by_row=coefs), *scans])
-        found = Found(W, np.array([loss.loss for loss in losses]), cuts, np.array([loss.offset for loss in losses]))
+        cuts, *others = yield All([Scan(start, add_sums, add, (W, offsets), coefs), *scans])
         if is_first:
             state = begin_at_zero(state, losses[0].loss, scores.shape[1], others[0])
         elif others:
-            state = _take_exact(settings, self.pairs, state, points, others[0])
-        return replace(state, latest=_list_cuts(found.offsets)), found, passes
+            sums = [
+                measure_losses_exactly(np.concatenate([tile[k] for tile in others[0]]), self.pairs, shorter)
+                for k, shorter in enumerate(shorten(state, points).tolist())
+            ]
+            state = take_exact(settings, state, points, np.stack(sums), scores.shape[1])
+        return state, Found(W, of_loss, cuts, offsets), passes
 
 
 def list_exact_points(state: State, W: F64) -> F64:
@@ -203,8 +205,11 @@ def add_magnitudes(totals: F64, rows: Rows, most: F64) -> None:
     add_row_magnitudes(totals[0], totals[1], rows.X, most)
 
 
-def add_sums(totals: F64, rows: Rows, *coefs: F64) -> None:
-    """Add sum_i coef_i x_i of a tile to totals_k (d,), where coef (n,) is the k-th vector of coefs."""
+def add_sums(totals: F64, rows: Rows, W: F64, offsets: F64, *coefs: F64) -> None:  # noqa: ARG001
+    """Add sum_i coef_i x_i of a tile to totals_k (d,), where coef (n,) is the k-th vector of coefs.
+
+    The points W (k, d) and the offsets (k,) of these cuts only tell where the cuts were made (solvers.keep_dual).
+    """
     for k, coef in enumerate(coefs):
         row = np.flatnonzero(coef)
         add_rows(totals, rows.X, row, np.full(len(row), k), coef[row])
@@ -226,31 +231,28 @@ def begin_at_zero(state: State, loss: float, n_terms: int, magnitudes: F64) -> S
     return replace(state, total_cost=loss, terms=terms, magnitudes=sums, largest=magnitudes[1])
 
 
-def _list_cuts(offsets: F64) -> F64:
-    """Return the rows of State.latest."""
-    listed = np.zeros((MOST_CUTS, 2))
-    listed[: len(offsets)] = np.stack((np.ones(len(offsets)), offsets), axis=1)
-    return listed
+def shorten(state: State, points: F64) -> F64:
+    """Return the shares by which scores at the points (k, d) are shortened, to test that pairs have no loss.
+
+    A pair without a loss at the shortened scores has no loss at the exact scores either: the shares allow for an error
+    of the scores, and for the rounding of the shortened scores by one unit in the last place. A share of 1 marks a
+    point for which this cannot be decided.
+    """
+    reach = np.abs(points) @ state.largest  # bounds every score
+    shorter: F64 = 4.0 * ((bound_score(points.shape[1]) + UNIT) * reach + UNIT)
+    return np.where(shorter < 0.5, shorter, 1.0)
 
 
-def _take_exact(settings: Ranking, pairs: Pairs, state: State, points: F64, tiles: list[F64]) -> State:
-    """Move to the best of the points if P is lower there. tiles: the scores (k, rows, 2) at the points, as pairs."""
-    share = bound_score(points.shape[1])
-    for k, w in enumerate(points):
-        own, lengths = np.concatenate([scores[k] for scores in tiles]), np.abs(w)
-        loss, rounding = measure_pairs_exactly(own, pairs, settings.pair_cost)
-        if loss > 0.0 or not _is_apart(own, pairs, share * float(lengths @ state.largest)):
-            rounding += share * float(lengths @ state.magnitudes)
+def take_exact(settings: Ranking, state: State, points: F64, sums: F64, n_rows: int) -> State:
+    """Move to the best of the points if P is lower there.
+
+    sums (k, 4): the losses at the points in twice the precision (double_double.measure_losses_exactly).
+    """
+    share, shorter = bound_score(points.shape[1]), shorten(state, points)
+    for w, (found, rest, size, of_shorter), by in zip(points, sums.tolist(), shorter.tolist(), strict=True):
+        loss, rounding = round_sums(found + rest, size, n_rows, settings.pair_cost)
+        if loss != 0.0 or by == 1.0 or of_shorter > 0.0:
+            rounding += share * float(np.abs(w) @ state.magnitudes)
         half = float(w @ w) / 2
         state = move_to(state, w, half + loss, rounding + bound_rounding(len(w) + 8, 2 * half))
     return state
-
-
-def _is_apart(scores: F64, pairs: Pairs, missed: float) -> bool:
-    """Return whether certainly no pair has a loss, if each of the scores (n, 2) has an error of at most `missed`.
-
-    The test is that no pair has a loss at scores shortened by the share `shrinks`, which also allows for the rounding
-    of the shortened scores by one unit in the last place.
-    """
-    shrinks = 4.0 * (missed + UNIT * float(np.max(np.abs(scores[:, 0]), initial=0.0)) + UNIT)
-    return shrinks < 0.5 and measure_pairs_exactly((1.0 - shrinks) * scores, pairs, 1.0)[0] == 0.0

@@ -32,10 +32,10 @@ from streamsvm.certificates import double_double
 from streamsvm.losses import histograms
 from streamsvm.losses.histograms import Histogram, HistogramCut, RankTotals
 from streamsvm.losses.pairs import count_pairs, sum_queries
-from streamsvm.numeric.rounding import UNIT, bound_rounding, join_magnitudes
+from streamsvm.numeric.rounding import join_magnitudes
 from streamsvm.numeric.rows import F64, I64, Matrix, Rows, add_rows, compute_scores, make_writable
 from streamsvm.passes import All, Request, RowTotals, Scan
-from streamsvm.solvers.cutting_plane.cuts import is_noisy, move_to
+from streamsvm.solvers.cutting_plane.cuts import is_noisy
 from streamsvm.solvers.ranking import solver
 from streamsvm.solvers.ranking.pair_model import Sample, measure_pairs
 from streamsvm.solvers.ranking.solver import Found, Ranking, Searching, State
@@ -119,40 +119,14 @@ class QuerySearch:
             scans.append(Scan(*sum_queries(self.ends, start, take, join_magnitudes)))
         elif is_noisy(state, settings.tol):
             points = solver.list_exact_points(state, W)
-            scans.append(measure_exactly(self.ends, points, _shorten(state, points)))
+            scans.append(measure_exactly(self.ends, points, solver.shorten(state, points)))
         totals, *others = yield All([sum_cuts(self.ends, W, cost), *scans])
         found, n_rows = totals.sums.found, self.ends[1] - self.ends[0]
         if not state.passes:
             state = solver.begin_at_zero(state, float(found.losses[0]), n_rows, others[0].sums)
         elif others:
-            state = _take_exact(settings, state, points, others[0].sums, n_rows)
+            state = solver.take_exact(settings, state, points, others[0].sums, n_rows)
         return state, found, 1
-
-
-def _shorten(state: State, points: F64) -> F64:
-    """Return the shares by which scores at the points (k, d) are shortened, to test that pairs have no loss.
-
-    A pair without a loss at the shortened scores has no loss at the exact scores either, despite rounding (compare
-    solver._is_apart). A share of 1 marks a point for which this cannot be decided.
-    """
-    reach = np.abs(points) @ state.largest  # bounds every score
-    shorter: F64 = 4.0 * ((double_double.bound_score(points.shape[1]) + UNIT) * reach + UNIT)
-    return np.where(shorter < 0.5, shorter, 1.0)
-
-
-def _take_exact(settings: Ranking, state: State, points: F64, sums: F64, n_rows: int) -> State:
-    """Move to the best of the points if P is lower there.
-
-    sums (k, 4): the losses at the points in twice the precision, from `measure_exactly`.
-    """
-    share, shorter = double_double.bound_score(points.shape[1]), _shorten(state, points)
-    for w, (found, rest, size, of_shorter), by in zip(points, sums.tolist(), shorter.tolist(), strict=True):
-        loss, rounding = double_double.round_sums(found + rest, size, n_rows, settings.pair_cost)
-        if loss != 0.0 or by == 1.0 or of_shorter > 0.0:
-            rounding += share * float(np.abs(w) @ state.magnitudes)
-        half = float(w @ w) / 2
-        state = move_to(state, w, half + loss, rounding + bound_rounding(len(w) + 8, 2 * half))
-    return state
 
 
 @dataclass

@@ -180,20 +180,25 @@ def test_where_the_first_solver_is_stuck_the_line_search_returns() -> None:
         assert list_bytes(rest[-1].state) == list_bytes(steps[-1].state)
 
 
+def start_at(w: F64) -> CutState:
+    return replace(nothing(), best_w=w)
+
+
 def lead(values: Sequence[tuple[float, float]], most: int) -> list[Step]:
     """Run a line search that leads; the first solver proves a gap of 1e-3 at once."""
     makers: list[Maker] = [partial(know, [(100.0, 99.9)], True), partial(know, values, False)]
     state = BothStates([nothing(), nothing()], np.zeros(D + 1), leads=True)
-    return run_steps(PROBLEM.in_memory(), line_search.solve_both(makers, 1e-6, state), most)
+    return run_steps(PROBLEM.in_memory(), line_search.solve_both(makers, 1e-6, state, start_at), most)
 
 
 @pytest.mark.parametrize(("bound", "passes"), [(1.0, 4), (89.0, 4), (91.0, 8)])
 def test_a_line_search_leads_for_a_few_passes(bound: float, passes: int) -> None:
-    """For twice as many if its gap is small. The first solver then begins, and every pass counts once."""
+    """For twice as many if its gap is small. The first solver then begins at its best point; every pass counts once."""
     steps = lead([(100.0, bound)], passes + 2)
     assert [step.state.leads for step in steps] == [True] * (passes - 1) + [False] * 3
     assert [step.progress.passes for step in steps] == list(range(1, passes + 3))
     assert [step.state.states[0].passes for step in steps[-3:]] == [0, 1, 2]
+    assert steps[-3].state.states[0].best_w[0] == steps[-3].state.best_w[0] == 100.0
     assert [step.state.lower_bound for step in steps[-3:]] == [bound, 99.9, 99.9]
 
 
@@ -201,7 +206,8 @@ def test_a_run_that_a_line_search_leads_is_resumed_at_any_step() -> None:
     steps = lead([(100.0, 50.0)], 7)
     for k, step in enumerate(steps[:-1]):
         makers: list[Maker] = [partial(know, [(100.0, 99.9)], True), partial(know, [(100.0, 50.0)], False)]
-        rest = run_steps(PROBLEM.in_memory(), line_search.solve_both(makers, 1e-6, deepcopy(step.state)), 6 - k)
+        solver = line_search.solve_both(makers, 1e-6, deepcopy(step.state), start_at)
+        rest = run_steps(PROBLEM.in_memory(), solver, 6 - k)
         assert list_bytes(rest[-1].state) == list_bytes(steps[-1].state)
 
 
@@ -234,8 +240,8 @@ def test_a_solver_that_crawls_towards_what_the_other_knows_goes_on_for_no_one(ro
 def solve_pair(way: str, source: ArrayDataset) -> tuple[Solver, list[Step]]:
     """A run of a solver with resident rows and the line search, which is left out on the way."""
     costs = (0.1, 0.1)
-    if way == "one-read":
-        fit = setup.make_solver(source, OneRead(costs, 60, 1e-6))
+    if way != "block-ascent":
+        fit = setup.make_solver(source, OneRead(costs, 60, 1e-6), leads=way == "led")
     else:
         starts = tuple(source.chunk_starts.tolist())
         fit = BlockAscentSolver(source, BlockAscent(costs, source.n_rows, starts, 1e-6)).beside_line_search()
@@ -245,7 +251,11 @@ def solve_pair(way: str, source: ArrayDataset) -> tuple[Solver, list[Step]]:
     return fit, steps
 
 
-WAYS = {"one-read": make_problem(2, n=700, d=12), "block-ascent": make_problem(2, n=400, d=12)}
+WAYS = {
+    "one-read": make_problem(2, n=700, d=12),
+    "led": make_problem(2, n=700, d=12),
+    "block-ascent": make_problem(2, n=400, d=12),
+}
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -261,6 +271,15 @@ def test_bounds_hold_before_and_after(way: str) -> None:
         assert optimum.low * (1 - 1e-9) <= objective <= before[0]
         assert before[1] * (1 - 1e-12) <= bound <= min(objective, optimum.high * (1 + 1e-9))
         before = (objective, bound)
+
+
+def test_one_read_begins_where_the_line_search_has_led() -> None:
+    """At its best point, and it needs fewer passes than from w = 0."""
+    _, alone = solve_pair("one-read", WAYS["led"].in_memory())
+    _, led = solve_pair("led", WAYS["led"].in_memory())
+    k = next(k for k, step in enumerate(led) if not step.state.leads)
+    assert led[k].state.states[0].centre.tobytes() == led[k].state.best_w.tobytes()
+    assert len(led) - k - 1 < len(alone)
 
 
 @pytest.mark.parametrize("way", WAYS)

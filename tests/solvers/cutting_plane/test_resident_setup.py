@@ -109,6 +109,8 @@ def test_a_line_search_leads_where_the_rows_fit_into_memory_and_one_read_takes_l
     """Unless the rows are few, read from a store, or larger than the memory, or one read was asked for."""
     led = choose(1_500_000, 100)
     assert led.start().leads
+    assert led.settings["resident_rows"] == 36_700  # 0.13 (n d)^(2/3)
+    assert choose(1_500_000, 100, resident_rows="10%").settings["resident_rows"] == 150_000
     assert re.search(r"fit into memory, so passes .* about [\d.]+ s .* one-read about [\d.]+ s", led.reason)
     for other in (
         choose(600_000, 54),
@@ -122,13 +124,13 @@ def test_a_line_search_leads_where_the_rows_fit_into_memory_and_one_read_takes_l
 
 def test_arrays_in_memory_are_for_the_ascent() -> None:
     """As far as they fit, and are not so many that one read is over sooner, which threads share."""
-    found = choose(100_000, 100, on_disk=False)
-    assert (found.settings["acceleration"], found.settings["resident_rows"]) == ("block-ascent", 100_000)
+    for n_rows in (100_000, 500, 10):
+        found = choose(n_rows, 100, on_disk=False)
+        assert (found.settings["acceleration"], found.settings["resident_rows"]) == ("block-ascent", n_rows)
     for other in (
         choose(1_000_000, 100, on_disk=False),
         choose(100_000, 100, on_disk=False, memory_bytes=600 << 20),
         choose(100_000, 100, on_disk=False, resident_rows="50%"),
-        choose(500, 100, on_disk=False),
         choose(100_000, 100, on_disk=False, options={"acceleration": "one-read"}),
     ):
         assert other.settings.get("acceleration") != "block-ascent"

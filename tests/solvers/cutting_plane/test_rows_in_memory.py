@@ -12,8 +12,9 @@ import pytest
 from streamsvm.numeric.rounding import add_row_magnitudes
 from streamsvm.options import TrainOptions
 from streamsvm.runs.train import train
-from streamsvm.solvers.cutting_plane import block_ascent, coordinate_ascent, setup
+from streamsvm.solvers.cutting_plane import block_ascent, coordinate_ascent, few_rows, setup
 from streamsvm.solvers.cutting_plane.coordinate_ascent import Part
+from streamsvm.solvers.cutting_plane.smoothed_newton import Optimum
 from tests.conftest import compute_objective, make_problem
 from tests.linear_problems import objective_by_liblinear
 
@@ -65,6 +66,18 @@ def test_magnitudes_are_sums_and_maxima_of_sizes(name: str) -> None:
     add_row_magnitudes(sums, largest, rows.X, weight)
     np.testing.assert_allclose(sums, 1.0 + weight @ X, rtol=1e-6)
     np.testing.assert_allclose(largest, X.max(axis=0), rtol=1e-6)
+
+
+def test_few_rows_take_one_pass_or_two_if_newtons_method_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem, options = make_problem(5, n=200, d=6, weighted=True), replace(OPTIONS, C=100.0)
+    found = train(problem.in_memory(), options)
+    assert (found.status, found.passes) == ("converged", 1)
+    assert found.lower_bound is not None
+    assert found.objective - found.lower_bound <= 0.02 * options.tol * found.objective
+    monkeypatch.setattr(few_rows, "minimise_few", lambda data, _, w: Optimum(w, np.inf, np.zeros_like(data.y), -np.inf))
+    other = train(problem.in_memory(), options)
+    assert (other.status, other.passes) == ("converged", 2)
+    assert found.lower_bound <= other.objective <= (1 + options.tol) * found.objective
 
 
 WIDE = make_problem(4, n=900, d=420)

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from streamsvm.solvers.cutting_plane.few_rows import minimise_few
 from streamsvm.solvers.cutting_plane.smoothed_newton import HingeRows, Linear, Pull, minimise
 from tests.conftest import F64, Problem, make_problem
 from tests.linear_problems import bracket_by_qp, with_bias
@@ -53,14 +54,19 @@ def test_values_are_true_and_the_gap_is_reached(
     problem = make_problem(seed, n=n, d=d, density=density, weighted=weighted)
     costs, random = problem.costs(10.0**log_C), np.random.default_rng(seed)
     slope = 10.0**log_slope * random.normal(size=d + 1)
-    linear = Linear(slope, float(slope @ slope))  # so that F is positive
-    found = minimise(hold(problem, costs), linear, tol, np.zeros(d + 1))
-    assert np.all((found.shares >= 0.0) & (found.shares <= 1.0))
-    assert found.objective == pytest.approx(evaluate(problem, costs, linear, found.w), rel=1e-9)
-    assert found.lower_bound == pytest.approx(
-        evaluate_dual(problem, costs, linear, found.shares), rel=1e-9, abs=1e-9 * found.objective
-    )
-    assert found.objective - found.lower_bound <= tol * found.objective
+    linear, none, data = Linear(slope, float(slope @ slope)), Linear(np.zeros(d + 1), 0.0), hold(problem, costs)
+    start = random.normal(size=d + 1)
+    for terms, found in (  # the constant of `linear` makes F positive
+        (linear, minimise(data, linear, tol, np.zeros(d + 1))),
+        (none, minimise_few(data, tol, np.zeros(d + 1))),
+        (none, minimise_few(data, tol, start)),
+    ):
+        assert np.all((found.shares >= 0.0) & (found.shares <= 1.0))
+        assert found.objective == pytest.approx(evaluate(problem, costs, terms, found.w), rel=1e-9)
+        assert found.lower_bound == pytest.approx(
+            evaluate_dual(problem, costs, terms, found.shares), rel=1e-9, abs=1e-9 * found.objective
+        )
+        assert found.objective - found.lower_bound <= tol * found.objective
 
 
 @pytest.mark.parametrize("density", [1.0, 0.3])
@@ -111,9 +117,22 @@ def test_features_of_very_different_scales_are_no_reason_to_stay_at_the_start() 
     problem, scales = make_problem(5, n=300, d=4), np.array([1.0, 1e-3, 1e3, 1e6])
     problem = replace(problem, X=(problem.X * scales).astype(np.float32))
     costs = problem.costs(1.0)
-    found = minimise(hold(problem, costs), Linear(np.zeros(5), 0.0), 1e-4, np.zeros(5))
-    assert found.objective - found.lower_bound <= 1e-4 * found.objective
-    assert found.objective < 0.9 * costs.sum(), "better than w = 0"
+    data, none = hold(problem, costs), np.zeros(5)
+    for found in (minimise(data, Linear(none, 0.0), 1e-4, none), minimise_few(data, 1e-4, none)):
+        assert found.objective - found.lower_bound <= 1e-4 * found.objective
+        assert found.objective < 0.9 * costs.sum(), "better than w = 0"
+
+
+@pytest.mark.parametrize("size", [1e-30, 1e19, 1e30])
+def test_what_rounding_cannot_solve_ends_with_true_values(size: float) -> None:
+    """Newton's matrix overflows, or a step descends no more; the points that were found are returned."""
+    problem = make_problem(7, n=60, d=3)
+    problem = replace(problem, X=(problem.X * np.float32(size)).astype(np.float32))
+    costs = problem.costs(1e8)
+    found = minimise_few(hold(problem, costs), 1e-6, np.zeros(4))
+    assert np.all(np.isfinite(found.w))
+    assert found.objective == pytest.approx(evaluate(problem, costs, Linear(np.zeros(4), 0.0), found.w), rel=1e-6)
+    assert found.lower_bound <= found.objective
 
 
 def test_a_start_at_the_optimum_takes_few_steps(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,7 +22,6 @@ from streamsvm.problems.classification import Logistic, SquaredHinge
 from streamsvm.runs.results import Result
 from streamsvm.runs.train import Training, train
 from streamsvm.runs.tune import tune
-from streamsvm.solvers.newton import steps
 from streamsvm.solvers.newton.solver import Newton, solve
 from tests.conftest import F64, Problem, make_problem, run_python
 from tests.linear_problems import run_steps
@@ -291,7 +290,6 @@ def test_the_time_may_end_at_any_check_of_a_step_on_wide_matrices(task: str, mon
     source = (make_regression(3, n=60, d=4) if task == "regress" else make_problem(3, n=60, d=4)).in_memory()
     plain = train(source, options)
     monkeypatch.setattr(equations, "LONG_WIDTH", 1)
-    monkeypatch.setattr(steps, "LONG_WIDTH", 1)
     checks = count()
     monkeypatch.setattr(Training, "is_late", lambda _: next(checks) < 0)
     assert train(source, options).model.coef.tobytes() == plain.model.coef.tobytes()

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from streamsvm.certificates.double_double import measure_losses_exactly
 from streamsvm.losses.pairs import Pairs
-from streamsvm.solvers.ranking.solver import _is_apart
+from streamsvm.solvers.ranking import solver
+from streamsvm.solvers.ranking.solver import State, shorten
 
 
 @settings(max_examples=200, deadline=None)
@@ -23,6 +28,12 @@ def test_apart_by_brute_force(seed: int, log_missed: float, log_room: float) -> 
         [b - a for a, i in zip(scores, ranks, strict=True) for b, j in zip(scores, ranks, strict=True) if j > i],
         initial=np.inf,
     )
-    found = _is_apart(np.stack((scores, np.zeros(12)), axis=1), pairs, missed)
+    reach = float(np.max(scores))
+    state = replace(State.at_zero(1), largest=np.array([reach]))
+    with pytest.MonkeyPatch.context() as patch:  # scores may be off by this share of the largest
+        patch.setattr(solver, "bound_score", lambda _: missed / max(reach, 1.0))
+        shorter = float(shorten(state, np.ones((1, 1)))[0])
+    loss, rest, _, of_shorter = measure_losses_exactly(np.stack((scores, np.zeros(12)), axis=1), pairs, shorter)
+    found = loss + rest == 0.0 and shorter < 1.0 and of_shorter == 0.0
     assert not found or worst - 2 * missed >= 1.0
     assert found or room < 20 * (missed + 1e-14) * (1 + scores.max())
