@@ -236,7 +236,7 @@ def compute_label_factors(source: RowSource, options: TrainOptions) -> F64:
 def require_classes(source: RowSource) -> npt.NDArray[Any]:
     """Return the classes or ranks of a source. Raises InputError if the source has none."""
     if source.has_targets:
-        raise InputError(f"{source.name}: its labels are numbers to predict, not classes: use the task regress")
+        raise InputError(f"{source.name}: its labels are numbers to predict: use --task regress (LinearSVR in Python)")
     if source.classes is None:
         raise InputError(
             f"{source.name}: there are no labels to learn from; name their column by --label COLUMN (label=... in "

@@ -32,7 +32,7 @@ from numba.extending import register_jitable
 from streamsvm.kernels.kernel import absolute
 from streamsvm.losses.classes import read_costs
 from streamsvm.losses.pairs import Pairs
-from streamsvm.losses.softmax import cut_tile
+from streamsvm.losses.softmax import count_rows
 from streamsvm.numeric import rounding
 from streamsvm.numeric.rounding import UNIT, add_pairs, add_to_pair, add_two, bound_rounding, multiply_two
 from streamsvm.numeric.rows import F32, F64, I32, I64, Matrix, Rows, Split, compute_scores, find_items, read_item, split
@@ -144,7 +144,7 @@ def add_exact_classes(totals: ExactLosses, rows: Rows, W: F64, biases: F64, clas
     to the magnitudes, sum_i C_i (1 + |w_y|.|x_i| + max_k |w_k|.|x_i|).
     """
     share = 2.0 * bound_score(W.shape[2])
-    for part in cut_tile(rows, W.shape[1]):
+    for part in rows.cut(count_rows(W.shape[1])):
         costs, sizes_of = read_costs(class_costs, part), absolute(part.X)
         for p, (weights, bias) in enumerate(zip(W, biases, strict=True)):
             scores = compute_exact_scores(part.X, weights)

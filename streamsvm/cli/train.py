@@ -188,7 +188,7 @@ def _train_on(dataset: Dataset, settings: TrainOptions, options: argparse.Namesp
         with open_rows(dataset, *map_and_run, keep_dual=options.keep_dual, report=report) as rows:
             kept = {"keep_dual": options.keep_dual, "eval_set": eval_set}
             given = {"listener": listener, **kept, **rows.arguments}
-            folds = make_folds(rows.source, rows.options, way)
+            folds = make_folds(rows.source, rows.options, way) if way else None
             if is_update:
                 start = options.start_from, options.keep_ball
                 result = train_from(rows.source, rows.options, options.out, *start, **given)

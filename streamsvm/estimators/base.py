@@ -242,7 +242,7 @@ class BaseSVM(Parameters, CallbackSupportMixin, BaseEstimator):  # type: ignore[
         with open_rows(source, self._name_map(), options, out, resume=out is not None, client=client) as rows:
             given = {"client": client, "listener": listener, "eval_set": eval_set, **rows.arguments}
             given["start_from"] = self._get_start(rows.source, rows.options)
-            folds = make_folds(rows.source, rows.options, way)
+            folds = make_folds(rows.source, rows.options, way) if way else None
             return train_with_probabilities(rows.source, rows.options, folds, out, **given)
 
     def _list_given(self, X: Any) -> Any:
@@ -258,9 +258,13 @@ class BaseSVM(Parameters, CallbackSupportMixin, BaseEstimator):  # type: ignore[
         self._set_model(result.model, getattr(y, "dtype", None))
         self.result_, self.history_ = result, result.history
         self.n_iter_, self.n_passes_ = self._count_steps(result), result.passes
+        self._warn_of_limit(result)
+        return self
+
+    def _warn_of_limit(self, result: Result) -> None:
+        """Warn if training ended before it converged."""
         if result.status == "stalled" or not (result.finished or STATUSES[result.status].is_final):
             warnings.warn(self._describe_limit(result), ConvergenceWarning, stacklevel=3)
-        return self
 
     def _count_steps(self, result: Result) -> Any:
         """Return the number of steps; with several problems, the largest number among them."""

@@ -170,4 +170,6 @@ def tune(
         how: dict[str, Any] = {"resume": resume, "overwrite": overwrite, "others": axes, "forward": forward}
         how |= {"probabilities": choose_calibration(probability), "scoring": scoring}
         found = tune_source(source, options, C, gamma, folds, out, like.client, **how)
-    return Tuned(**vars(found), estimator=make_estimator(found.result.model))
+    estimator = make_estimator(found.result.model)
+    estimator._warn_of_limit(found.result)
+    return Tuned(**vars(found), estimator=estimator)

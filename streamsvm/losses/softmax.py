@@ -13,12 +13,11 @@ At the probabilities of W itself, the two sides are equal.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 
-from streamsvm.numeric.rows import I32, Rows, Values
+from streamsvm.numeric.rows import I32, Values
 
 LEAST_ROWS, MOST_SCORES = 256, 1 << 18  # the least rows, and about the most scores, that are computed at a time
 SCORE_ARRAYS = 5  # arrays of these scores that are held at once
@@ -32,12 +31,6 @@ def count_rows(n_classes: int) -> int:
 def score_bytes(n_classes: int, n_rows: int = MOST_SCORES) -> int:
     """Return the bytes of the scores that are held at once. n_rows: the most rows of a tile."""
     return 8 * SCORE_ARRAYS * n_classes * min(n_rows, count_rows(n_classes))
-
-
-def cut_tile(rows: Rows, n_classes: int) -> Iterator[Rows]:
-    """Cut rows into the parts whose scores are computed at a time."""
-    size = count_rows(n_classes)
-    return (rows.slice(slice(at, at + size)) for at in range(0, rows.n_rows, size))
 
 
 class Measured(NamedTuple):

@@ -16,7 +16,7 @@ Without it, every visit waits for main memory: an epoch of coordinate ascent tak
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -179,6 +179,10 @@ class Rows:
         """Return the rows part.start:part.stop as views, without scores."""
         vectors = {name: values[part] for name, values in self.vectors.items()}
         return Rows(self.start + part.start, slice_rows(self.X, part), **vectors)
+
+    def cut(self, size: int) -> Iterator[Rows]:
+        """Cut the rows into parts of at most `size` rows."""
+        return (self.slice(slice(at, at + size)) for at in range(0, self.n_rows, size))
 
 
 def join_rows(parts: Sequence[Rows], start: int = -1) -> Rows:

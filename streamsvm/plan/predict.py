@@ -333,8 +333,7 @@ class Probe:
         taken = self._measure_taken(tries[0])  # before the probe changes the source
         # The first run has the same fraction of resident rows as the training, so the probe needs no more memory.
         # With so few rows, it may walk through blocks although the training does not; the second run is then the model.
-        need = fit.memory(1)
-        walks = need.walk_bytes > 0 and not need.totals_bytes  # else these are the bytes of tasks
+        walks = fit.memory(1).walk_bytes > 0 and not fit.memory(1).totals_bytes  # else these are the bytes of tasks
         tried = next((one for one in tries if bool(one.scans) != walks), tries[0])
         speed = self.measure_passes(tried) if tried.scans else self._measure_walks(tried, 1)
         speed = replace(speed, walks=int(walks))
@@ -503,7 +502,7 @@ def plan_rows(
     fits on folds would calibrate the probabilities of the model. The other arguments and errors are those of
     `plan_training` and `open_rows`.
     """
-    folds = make_folds(source, options, probabilities)
+    folds = None if probabilities is None else make_folds(source, options, probabilities)
     if features is None:
         return plan_training(source, options, client, keep_dual, folds)
     linear = make_linear(features, options, source)

@@ -195,18 +195,13 @@ def _add_scores(models: list[Model], source: RowSource, step: int, tiles: list[A
     tiles.append((rows.start, (scores, truth, weight, fold)))
 
 
-def make_folds(
-    source: RowSource, options: TrainOptions, way: str | None, drawn: tuple[int, Folds] | None = None
-) -> FoldFits | None:
+def make_folds(source: RowSource, options: TrainOptions, way: str, drawn: tuple[int, Folds] | None = None) -> FoldFits:
     """Return the fits on folds that calibrate a model. The folds are drawn with the seed, stratified by class.
 
     If no class has a row for each of the folds, there are as many folds as the largest class has rows, with a warning.
-    way: a name in CALIBRATIONS; None for a model without probabilities, and the result is then None. drawn: folds of
-    these rows that `draw_folds` has already returned, after their number; as many folds are not drawn again. Raises
-    InputError if the task has no probabilities, or a class has too few rows.
+    way: a name in CALIBRATIONS. drawn: folds of these rows that `draw_folds` has already returned, after their number;
+    as many folds are not drawn again. Raises InputError if the task has no probabilities, or a class has too few rows.
     """
-    if way is None:
-        return None
     options = settle_task(source, options)
     require_folds(options, way)
     number = FOLDS
@@ -234,7 +229,7 @@ def train_with_probabilities(
     Parameters
     ----------
     folds : FoldFits or None
-        The result of `make_folds` for these rows.
+        The result of `make_folds` for these rows; None for a model without probabilities.
     source, options, out, resume, client, **named
         See `train`. A run that was started without probabilities is resumed first; then its folds are trained.
 

@@ -366,11 +366,11 @@ def tune(
     fold = draw_folds(source, options, folds, forward)
     if measure != usual:
         _refuse_measure(source, options, axes, fold, folds, measure)
-    calibration = make_folds(source, options, probabilities, None if forward else (folds, fold))
+    beside = make_folds(source, options, probabilities, None if forward else (folds, fold)) if probabilities else None
     grid = _make_grid(source, options, costs, gammas, axes)
     views = [HeldOut(source, keep(fold, k, forward)) for k in range(folds)]
     with closing(folder) if folder else nullcontext():
-        return _carry_out(source, grid, axes, fold, views, measure, folder, client, progress, calibration)
+        return _carry_out(source, grid, axes, fold, views, measure, folder, client, progress, beside)
 
 
 def _carry_out(
@@ -383,7 +383,7 @@ def _carry_out(
     folder: GridFolder | None,
     client: Client | None,
     progress: Progress,
-    calibration: FoldFits | None,
+    beside: FoldFits | None,
 ) -> Tuning:
     """Run and score all fits on one engine, and train the best setting. grid: the result of `_make_grid`."""
     began, folds, n_measured = time.monotonic(), len(views), int(any(map(needs_scale, grid)))
@@ -423,7 +423,7 @@ def _carry_out(
     given["spent"] = PriorCost(projected_bytes=plan.projected_bytes)  # the peak of the process includes the grid
     if folder is not None:
         given |= {"out": folder.root, "resume": True, "lock": folder.lock}
-    result = train_with_probabilities(source, grid[best], calibration, **given)
+    result = train_with_probabilities(source, grid[best], beside, **given)
     return Tuning(trials, trials[best], result, passes, engine.costs.read_bytes, seconds, measure.names[0])
 
 

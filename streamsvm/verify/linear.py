@@ -27,7 +27,7 @@ from streamsvm.engines.merge import answer
 from streamsvm.kernels.kernel import compute_squares
 from streamsvm.losses.classes import add_line_losses, read_costs, score_classes
 from streamsvm.losses.convex import ConvexLoss, SmoothLoss
-from streamsvm.losses.softmax import MOST_SCORES, cut_tile, find_slopes, measure
+from streamsvm.losses.softmax import MOST_SCORES, count_rows, find_slopes, measure
 from streamsvm.models.model import LinearModel
 from streamsvm.numeric.labels import read_labels
 from streamsvm.numeric.rounding import UNIT, bound_rounding
@@ -179,7 +179,7 @@ def evaluate_classes(model: LinearModel, engine: Engine, problem: dict[str, Any]
 def _add_class_losses(W: F64, class_costs: F64, totals: F64, rows: Rows) -> None:
     """Add the losses of the rows, and the sum of C_i |x_i|."""
     losses = np.zeros(1)
-    for part in cut_tile(rows, len(W)):
+    for part in rows.cut(count_rows(len(W))):
         scores = score_classes(part, W, 1.0)
         add_line_losses(scores, scores, part.codes, read_costs(class_costs, part), np.ones(1), losses)
     totals += losses[0], read_costs(class_costs, rows) @ np.sqrt(compute_squares(rows.X, np.float64) + 1.0)
@@ -208,7 +208,7 @@ def evaluate_softmax(model: LinearModel, engine: Engine, problem: dict[str, Any]
 
 def _add_softmax(W: F64, class_costs: F64, feature: float, totals: F64, rows: Rows) -> None:
     """Add the losses, the entropies, C_i |x_i| and C_i, and, from the second row on, the gradient of each class."""
-    for tile in cut_tile(rows, len(W)):
+    for tile in rows.cut(count_rows(len(W))):
         costs = read_costs(class_costs, tile)
         loss, entropy, shares = measure(score_classes(tile, W, 1.0), tile.codes, costs)
         lengths = np.sqrt(compute_squares(tile.X, np.float64) + max(1.0, feature**2))
@@ -275,8 +275,7 @@ def _add_points(
     """
     for k, (point, total) in enumerate(zip(points, totals, strict=True)):
         own = single_out(rows, k, len(points))
-        for at in range(0, rows.n_rows, SLICE_ROWS):
-            tile = own.slice(slice(at, at + SLICE_ROWS))
+        for tile in own.cut(SLICE_ROWS):
             y, row_costs = read_labels(costs[k], tile.y, tile.sample_weight)
             if len(point.share):
                 share = point.share[tile.start : tile.start + tile.n_rows]

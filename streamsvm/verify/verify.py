@@ -34,7 +34,6 @@ from streamsvm.verify.dual_file import read_dual_points
 from streamsvm.verify.linear import Found
 
 VECTORS = 16  # 8-byte numbers per row of a tile: its norms, costs, losses and slopes
-KERNEL_SCORES = 2  # arrays of the scores of a tile that a kernel model holds at once
 AGREEMENT = 1e-9  # allowed relative difference between the two P of a kernel model, on top of their rounding bounds
 
 
@@ -245,8 +244,8 @@ def _count_bytes(model: Model, source: RowSource, points: list[DualPoint]) -> tu
 def _count_tile_bytes(model: Model, source: RowSource) -> int:
     """Return the bytes of the scores of a tile and of its vectors."""
     n_rows, n_scores = find_largest_tile(source), np.size(model.intercept)
-    of_kernel = 8 * KERNEL_SCORES * n_rows * n_scores
-    scores = of_kernel if isinstance(model, KernelModel) else score_bytes(n_scores, n_rows)
+    all_scores = 16 * n_rows * n_scores  # of a kernel model, and a copy; a linear model scores smaller parts
+    scores = all_scores if isinstance(model, KernelModel) else score_bytes(n_scores, n_rows)
     return scores + 8 * VECTORS * n_rows
 
 

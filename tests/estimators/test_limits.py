@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from sklearn.exceptions import ConvergenceWarning
 
+import streamsvm
 from streamsvm import (
     IRWLS,
     SMO,
@@ -47,6 +48,20 @@ def test_seconds_are_limited(name: str) -> None:
         model.fit(X, Y)
     assert (model.status_, len(model.history_)) == ("time_limit", 1)
     assert np.isfinite(model.decision_function(X)).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "labels", "settings"),
+    [
+        ("LinearSVC", Y, {"options": {"acceleration": "none"}}),
+        ("LogisticRegression", np.digitize(X[:, 0], [-0.5, 0.5]), {"task": "multinomial", "resident_rows": 20}),
+        ("SVC", Y, {"kernel": "rbf", "resident_rows": 50}),
+    ],
+)
+def test_a_grid_warns_once_of_a_limit(name: str, labels: Any, settings: dict[str, Any]) -> None:
+    with pytest.warns(ConvergenceWarning, match=f"{name}: the limit of 1 pass was reached") as told:
+        streamsvm.tune(X, labels, C=[0.1, 1.0], folds=2, max_passes=1, tol=1e-10, **settings)
+    assert len(told) == 1
 
 
 @pytest.mark.parametrize(

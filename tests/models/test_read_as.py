@@ -151,4 +151,4 @@ def test_one_warning_of_columns_that_are_no_features(tmp_path: Path, caplog: pyt
     read_scores(model, tmp_path / "new*.csv")
     (told,) = caplog.messages
     assert told.endswith("new-2.csv: 10 columns are not features and are ignored: "
-                         + ", ".join(names[3:11]) + " and 2 more")  # fmt: skip
+                         + ", ".join(names[3:11]) + f" and 2 more, the last of them {names[12]}")  # fmt: skip

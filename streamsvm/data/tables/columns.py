@@ -404,7 +404,8 @@ def list_near(name: str, names: Sequence[str]) -> str:
 
 
 def _list(names: Sequence[str]) -> str:
-    return ", ".join(map(show_text, names[:8])) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
+    others = f" and {len(names) - 8} more, the last of them {show_text(names[-1])}" if len(names) > 8 else ""
+    return ", ".join(map(show_text, names[:8])) + others
 
 
 def fill_features(columns: Sequence[Vector]) -> npt.NDArray[np.float32 | np.float64]:

@@ -24,7 +24,7 @@ import numpy as np
 
 from streamsvm.certificates.double_double import add_exact_classes, combine_exact, start_exact
 from streamsvm.losses.classes import add_line_losses, add_multiples, find_rivals, read_costs, score_classes
-from streamsvm.losses.softmax import cut_tile
+from streamsvm.losses.softmax import count_rows
 from streamsvm.numeric.rounding import bound_rounding
 from streamsvm.numeric.rows import F64, Rows
 from streamsvm.passes import All, Requests, Scan, Step
@@ -108,7 +108,7 @@ def add_line(
 ) -> None:
     """Add the losses of the rows and their parts of the cuts."""
     y, costs, found = rows.codes, read_costs(class_costs, rows), []
-    for part in cut_tile(rows, len(class_costs)):
+    for part in rows.cut(count_rows(len(class_costs))):
         first, last = (score_classes(part, W, bias_feature) for W in ends)
         add_line_losses(first, last, part.codes, read_costs(class_costs, part), steps, totals.losses)
         found.append([find_rivals(first, last, part.codes, step) for step in cut_steps.tolist()])

@@ -75,9 +75,8 @@ class ClassLineSearch(ClassModel, Solver):
         width, exact = self.width, exact_bytes(self.width)
         points, cuts = len(line_search.AROUND) + 1, len(line_search.CUTS_AT) + 1
         totals_bytes = 8 * (points + cuts * (width + 1)) + 2 * exact
-        need = self.parameters.need_memory(width, totals_bytes, 16 * width + exact)
-        tile_bytes = score_bytes(len(self.parameters.class_costs), find_largest_tile(self.source))
-        return replace(need, walk_bytes=threads * tile_bytes)
+        tile_bytes = threads * score_bytes(len(self.parameters.class_costs), find_largest_tile(self.source))
+        return replace(self.parameters.need_memory(width, totals_bytes, 16 * width + exact), walk_bytes=tile_bytes)
 
 
 class ClassAscentSolver(ClassModel, BlockAscentSolver):

@@ -280,8 +280,7 @@ def add_products(
     """
     looked_costs, bent_costs = np.split(costs, [len(looked)])
     loss, bias = about
-    for at in range(0, rows.n_rows, PRODUCT_ROWS):
-        tile = rows.slice(slice(at, at + PRODUCT_ROWS))
+    for tile in rows.cut(PRODUCT_ROWS):
         if len(looked):
             add_looked(totals, tile, W, looked, looked_costs, about)
         if len(bent):

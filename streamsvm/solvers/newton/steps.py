@@ -198,9 +198,9 @@ def _add_losses(totals: Totals, k: int, rows: Rows, scores: F64, off: F64, loss:
 def sum_rows(rows: Rows, ends: F64, look: Look) -> Totals:
     """Return the sums over rows in memory."""
     totals = start_totals(rows.X.shape[1], len(look.steps), look.n_bent)
-    for at in range(0, rows.n_rows, TILE_ROWS):
+    for tile in rows.cut(TILE_ROWS):
         deadline.check()
-        add_totals(totals, rows.slice(slice(at, at + TILE_ROWS)), ends, look)
+        add_totals(totals, tile, ends, look)
     return totals
 
 

@@ -117,8 +117,8 @@ def minimise_model(settings: OneRead, rows: Rows, model: Linear, state: State) -
 
 def _cut(rows: Rows, settings: OneRead, W: F64) -> line_search.PointTotals:
     totals, class_costs = line_search.start_points(len(W), W.shape[1]), np.array(settings.class_costs)
-    for at in range(0, rows.n_rows, TILE_ROWS):
-        line_search.add_points(totals, rows.slice(slice(at, at + TILE_ROWS)), W, class_costs, settings.bias_feature)
+    for tile in rows.cut(TILE_ROWS):
+        line_search.add_points(totals, tile, W, class_costs, settings.bias_feature)
     return totals
 
 

@@ -80,7 +80,7 @@ def test_too_many_labels_name_the_option(tmp_path: Path) -> None:
 
 def test_targets_are_no_classes_or_ranks(stored: Dataset) -> None:
     for task in ("classify", "rank", "roc-area"):
-        with pytest.raises(InputError, match="its labels are numbers to predict, not classes"):
+        with pytest.raises(InputError, match="its labels are numbers to predict: use --task regress"):
             train(stored, TrainOptions(task=task))
 
 
