@@ -27,7 +27,7 @@ from collections.abc import Generator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from operator import add
-from typing import Any, ClassVar, NamedTuple, Protocol, Self
+from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 
@@ -35,7 +35,7 @@ from streamsvm.certificates.double_double import bound_score, compute_exact_scor
 from streamsvm.losses.pairs import Pairs, count_pairs
 from streamsvm.numeric.rounding import UNIT, add_row_magnitudes, bound_rounding, join_magnitudes
 from streamsvm.numeric.rows import F64, Rows, add_rows, compute_scores
-from streamsvm.passes import All, Request, Requests, Scan, Step, Take, grows
+from streamsvm.passes import All, Request, Requests, RowTotals, Scan, Step, Take, grows
 from streamsvm.solvers.cutting_plane.cuts import CutSettings, CutState, RowSums, find_status, is_noisy, move_to
 from streamsvm.solvers.cutting_plane.master import DOUBTFUL_STEPS, take_cuts
 from streamsvm.solvers.ranking.pair_model import Sample, choose_points, measure_pairs
@@ -75,23 +75,22 @@ class State(CutState):
         return replace(super().at_zero(width), points=np.empty((0, width)))
 
 
-class Found(NamedTuple):
-    """The results of passes at points W (k, d).
-
-    losses (k,): the loss at each point. cuts (k, d), offsets (k,): the cuts there and their offsets.
-    """
+@dataclass
+class CutSums(RowTotals):
+    """Sums over pairs at points W (k, d): the losses (k,), the cuts (k, d), and the offsets (k,) of the cuts."""
 
     W: F64
     losses: F64
     cuts: F64
     offsets: F64
+    joined: ClassVar = {"W": lambda left, _: left}
 
-    def join(self, other: Found) -> Found:
-        """Return these results, followed by others."""
-        return Found(*map(np.concatenate, zip(self, other, strict=True)))
+    def join(self, other: CutSums) -> CutSums:
+        """Return these sums, followed by those at other points."""
+        return CutSums(*map(np.concatenate, zip(vars(self).values(), vars(other).values(), strict=True)))
 
 
-Searching = Generator[Request, Any, tuple[State, Found, int]]
+Searching = Generator[Request, Any, tuple[State, CutSums, int]]
 
 
 class Search(Protocol):
@@ -126,7 +125,7 @@ def solve(settings: Ranking, search: Search, total: float, sample: Sample, state
         yield Step(state, state.progress, find_status(state, settings.tol, settings.epsilon, violation))
 
 
-def move(state: State, found: Found) -> State:
+def move(state: State, found: CutSums) -> State:
     """Return the state moved to the best of the points if P is lower there."""
     objectives = np.einsum("kj,kj->k", found.W, found.W) / 2 + found.losses
     best = int(np.argmin(np.where(np.isnan(objectives), np.inf, objectives)))
@@ -167,7 +166,7 @@ class PairSearch:
                 for k, shorter in enumerate(shorten(state, points).tolist())
             ]
             state = take_exact(settings, state, points, np.stack(sums), scores.shape[1])
-        return state, Found(W, of_loss, cuts, offsets), passes
+        return state, CutSums(W, of_loss, cuts, offsets), passes
 
 
 def list_exact_points(state: State, W: F64) -> F64:
@@ -211,8 +210,13 @@ def add_sums(totals: F64, rows: Rows, W: F64, offsets: F64, *coefs: F64) -> None
     The points W (k, d) and the offsets (k,) of these cuts only tell where the cuts were made (solvers.keep_dual).
     """
     for k, coef in enumerate(coefs):
-        row = np.flatnonzero(coef)
-        add_rows(totals, rows.X, row, np.full(len(row), k), coef[row])
+        add_cut(totals, k, rows, coef)
+
+
+def add_cut(cuts: F64, k: int, rows: Rows, coefs: F64) -> None:
+    """Add sum_i coefs_i x_i of a tile to cuts_k (d,)."""
+    row = np.flatnonzero(coefs)
+    add_rows(cuts, rows.X, row, np.full(len(row), k), coefs[row])
 
 
 def sum_pairs(cuts: F64, offsets: F64) -> RowSums:

@@ -38,33 +38,14 @@ from streamsvm.passes import All, Request, RowTotals, Scan
 from streamsvm.solvers.cutting_plane.cuts import is_noisy
 from streamsvm.solvers.ranking import solver
 from streamsvm.solvers.ranking.pair_model import Sample, measure_pairs
-from streamsvm.solvers.ranking.solver import Found, Ranking, Searching, State
+from streamsvm.solvers.ranking.solver import CutSums, Ranking, Searching, State
 
 Ends = tuple[int, int]
 
 
-@dataclass
-class CutSums(RowTotals):
-    """Sums over queries at the points W (k, d).
-
-    cuts (k, d), offsets, losses (k,): the cut at each point, its offset, and the loss there.
-    """
-
-    W: F64
-    cuts: F64
-    offsets: F64
-    losses: F64
-    joined: ClassVar = {"W": lambda left, _: left}
-
-    @property
-    def found(self) -> Found:
-        """The results of the pass."""
-        return Found(self.W, self.losses, self.cuts, self.offsets)
-
-
 def start_cuts(W: F64) -> CutSums:
     """Return the sums of no queries at the points W (k, d)."""
-    return CutSums(W, np.zeros_like(W), np.zeros(len(W)), np.zeros(len(W)))
+    return CutSums(W, np.zeros(len(W)), np.zeros_like(W), np.zeros(len(W)))
 
 
 def add_query_magnitudes(cost: float, sums: F64, rows: Rows, starts: I64) -> None:
@@ -83,14 +64,9 @@ def add_query_cuts(cost: float, sums: CutSums, rows: Rows, starts: I64) -> None:
     pairs, scores = double_double.pair_rows(rows, starts), compute_scores(rows.X, make_writable(sums.W))
     for k in range(len(sums.W)):
         loss = measure_pairs(scores[:, k].copy(), pairs, cost)
-        _add_cut(sums, k, rows, loss.coefs)
+        solver.add_cut(sums.cuts, k, rows, loss.coefs)
         sums.offsets[k] += loss.offset
         sums.losses[k] += loss.loss
-
-
-def _add_cut(sums: CutSums, k: int, rows: Rows, coefs: F64) -> None:
-    row = np.flatnonzero(coefs)
-    add_rows(sums.cuts, rows.X, row, np.full(len(row), k), coefs[row])
 
 
 def measure_exactly(ends: Ends, W: F64, shorter: F64) -> Scan:
@@ -121,7 +97,7 @@ class QuerySearch:
             points = solver.list_exact_points(state, W)
             scans.append(measure_exactly(self.ends, points, solver.shorten(state, points)))
         totals, *others = yield All([sum_cuts(self.ends, W, cost), *scans])
-        found, n_rows = totals.sums.found, self.ends[1] - self.ends[0]
+        found, n_rows = totals.sums, self.ends[1] - self.ends[0]
         if not state.passes:
             state = solver.begin_at_zero(state, float(found.losses[0]), n_rows, others[0].sums)
         elif others:
@@ -167,8 +143,7 @@ def add_histogram_cuts(cuts: list[HistogramCut], sums: HistogramCuts, rows: Rows
     (ranks, weight), scores = histograms.read_ranks(rows), compute_scores(rows.X, make_writable(W))
     for k, cut in enumerate(cuts):
         coefs = cut.find_coefs(np.ascontiguousarray(scores[:, k]), ranks, weight, sums.seen[k])
-        row = np.flatnonzero(coefs)
-        add_rows(sums.cuts, rows.X, row, np.full(len(row), k), coefs[row])
+        solver.add_cut(sums.cuts, k, rows, coefs)
 
 
 def sum_histograms(n_ranks: int, X: Matrix, W: F64) -> Scan:
@@ -198,7 +173,7 @@ class HistogramSearch:
         counted = [sum_histograms(ranks.n_ranks, sample.X, W)] if len(W) else []
         answers = yield All([*scans, *counted])
         if not state.passes:
-            first = answers[0].found
+            first = answers[0]
             n_terms = self.n_rows + histograms.MOST_CELLS  # sums over rows, then over buckets
             state = solver.begin_at_zero(state, float(first.losses[0]), n_terms, answers[1])
         if not counted:
@@ -206,7 +181,7 @@ class HistogramSearch:
         found = yield from self._sum_cuts(cost, W, answers[-1])
         return state, first.join(found) if scans else found, 2
 
-    def _sum_cuts(self, cost: float, W: F64, counted: list[Histogram]) -> Generator[Request, Any, Found]:
+    def _sum_cuts(self, cost: float, W: F64, counted: list[Histogram]) -> Generator[Request, Any, CutSums]:
         """Sum the cuts at points with these histograms; their losses are the upper bounds."""
         measured = [histograms.measure_histogram(each, self.n_rows, cost) for each in counted]
         cuts = [each.cut for each in measured]
@@ -215,4 +190,4 @@ class HistogramSearch:
         for each, seen in zip(measured, sums.seen, strict=True):
             each.require_same(seen, self.n_rows)
         losses, offsets = np.array([[each.upper, each.cut.offset] for each in measured]).T
-        return Found(W, losses, sums.cuts, offsets)
+        return CutSums(W, losses, sums.cuts, offsets)
