@@ -291,7 +291,7 @@ def test_classes_keep_their_names(tmp_path: Path) -> None:
     dataset = ingest(problem.X, tmp_path / "rows", names, shuffle=None)
     named, numbered = train(dataset, TrainOptions()), train(problem.in_memory(), TrainOptions())
     assert named.model.classes.tolist() == ["no", "yes"]
-    assert named.objective == numbered.objective
+    assert named.objective == pytest.approx(numbered.objective, rel=1e-4)  # by another solver
 
 
 def test_the_package_offers_the_parts(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ near the optimum in a few epochs if costs are low. One visit moves a multiplier 
 costs take many epochs. Newton's method for a smoothed hinge (cutting_plane.smoothed_newton) does not depend on the
 costs, but needs matrices over all pairs of features, so it is limited to NEWTON_FEATURES features. It starts from the
 ascent's w, which saves half of its steps. For few rows with few features, Newton's method alone takes less time
-(cutting_plane.few_rows). For up to MOST_ROWS rows the matrix of products of the rows is small. If rounding stops the
+(`minimise_few`). For up to MOST_ROWS rows the matrix of products of the rows is small. If rounding stops the
 other methods, an interior-point method (cutting_plane.small_qp) goes on.
 
 If the epochs over all rows would take minutes, a step makes fewer epochs. If the ascent is predicted to need more
@@ -43,12 +43,12 @@ from streamsvm.certificates.double_double import ExactLosses
 from streamsvm.numeric.labels import read_labels
 from streamsvm.numeric.rows import F64, I64, CsrRows, Rows, add_combination, join_rows
 from streamsvm.passes import All, Requests, RowTotals, Scan, Step, Take, Walk, grows
-from streamsvm.solvers.cutting_plane import cuts, few_rows, small_qp
+from streamsvm.solvers.cutting_plane import cuts, small_qp
 from streamsvm.solvers.cutting_plane.coordinate_ascent import AscentRows, ascend, make_part
 from streamsvm.solvers.cutting_plane.line_search import LineState, look_along, search_line
 from streamsvm.solvers.cutting_plane.master import bound_dual
 from streamsvm.solvers.cutting_plane.near_rows import choose_rows
-from streamsvm.solvers.cutting_plane.smoothed_newton import HingeRows, Linear, Optimum, minimise, read_rows
+from streamsvm.solvers.cutting_plane.smoothed_newton import HingeRows, Linear, minimise, minimise_few, read_rows
 
 ASCENT_PASSES = 3  # after this many passes over few rows, an interior-point method replaces the others
 TRIES = 3  # the interior-point method stops after this many tries in a row that moved neither P nor D
@@ -56,6 +56,7 @@ ASCENT_SHARE_IN_MEMORY = 0.9  # the ascent stops at this share of the requested 
 LESS = 0.5  # after each pass, the gap at which the ascent stops is multiplied by this factor
 FEW_SHARE = 0.5  # the interior-point method stops at this share of the requested gap
 NEWTON_SHARE = 0.8  # Newton's method stops at this share of the requested gap, and the pass then proves the gap
+SMALL_PRODUCTS = 1 << 20  # with more products in a step, (n + width) width^2, BLAS and LAPACK take less time
 SMALL_SHARE = 0.01  # this share for few rows with few features, where the last steps take no time
 NEWTON_FEATURES = 1000  # with more features, Newton's matrices take too much memory
 NEWTON_EPOCHS = 10.0  # Newton's method costs as much as this many epochs over all rows, plus its matrices
@@ -138,14 +139,15 @@ class BlockAscent:
 
     def improve(self, state: State, rows: Rows) -> tuple[State, F64]:
         """Improve the shares of all rows; return the state with their w, and the point from which to search to it."""
-        is_small = few_rows.is_small(rows.n_rows, len(state.best_w))
-        if rows.n_rows <= small_qp.MOST_ROWS and state.passes >= (1 if is_small else ASCENT_PASSES):
+        width, are_few = len(state.best_w), rows.n_rows <= small_qp.MOST_ROWS
+        is_small = are_few and (rows.n_rows + width) * width**2 <= SMALL_PRODUCTS
+        if are_few and state.passes >= (1 if is_small else ASCENT_PASSES):
             if state.stuck < TRIES:
                 state = _improve_few(read_rows(self, rows), FEW_SHARE * self.tol, state)
             return state, state.best_w
         if is_small:
             data = read_rows(self, rows)
-            return _take_optimum(state, data, few_rows.minimise_few(data, SMALL_SHARE * self.tol, state.master_w))
+            return _take_optimum(state, data, minimise_few(data, SMALL_SHARE * self.tol, state.master_w))
         n_numbers = max(1, rows.X.data.size if isinstance(rows.X, CsrRows) else rows.X.size)
         by_newton, most = rows.X.shape[1] <= NEWTON_FEATURES, max(1, int(MOST_NUMBERS / n_numbers))
         is_long = not by_newton and state.epochs > most
@@ -247,7 +249,7 @@ def _find_distances(part: AscentRows, bias_feature: float, w: F64) -> F64:
     return distances
 
 
-def _take_optimum(state: State, data: HingeRows, found: Optimum) -> tuple[State, F64]:
+def _take_optimum(state: State, data: HingeRows, found: Any) -> tuple[State, F64]:
     """Return the state, with the shares that Newton's method found if their D is higher, and the w with the lowest P.
 
     Only at the optimum is this w also the w of the shares.

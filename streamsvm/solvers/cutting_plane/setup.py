@@ -24,10 +24,9 @@ from streamsvm.solvers.cutting_plane import block_ascent, line_search, line_sear
 from streamsvm.solvers.cutting_plane.block_ascent import MOST_BESIDE, NEWTON_FEATURES, BlockAscent, count_terms
 from streamsvm.solvers.cutting_plane.coordinate_ascent import ascend, make_part
 from streamsvm.solvers.cutting_plane.cuts import exact_bytes
-from streamsvm.solvers.cutting_plane.few_rows import minimise_few
 from streamsvm.solvers.cutting_plane.line_search_setup import TwoSolvers, make_line_search, read_parameters
 from streamsvm.solvers.cutting_plane.small_qp import MATRICES, MOST_ROWS, PRODUCTS, ROW_COPIES, can_refine
-from streamsvm.solvers.cutting_plane.smoothed_newton import HingeRows
+from streamsvm.solvers.cutting_plane.smoothed_newton import HingeRows, minimise_few
 from streamsvm.solvers.one_read import setup as one_read
 from streamsvm.solvers.options import CuttingPlane
 from streamsvm.solvers.solver import Budget, DualWatch, LinearSolver, Solver, describe_parameters

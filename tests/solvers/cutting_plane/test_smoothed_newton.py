@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamsvm.solvers.cutting_plane.few_rows import minimise_few
-from streamsvm.solvers.cutting_plane.smoothed_newton import HingeRows, Linear, Pull, minimise
+from streamsvm.solvers.cutting_plane.smoothed_newton import HingeRows, Linear, Pull, minimise, minimise_few
 from tests.conftest import F64, Problem, make_problem
 from tests.linear_problems import bracket_by_qp, with_bias
 
