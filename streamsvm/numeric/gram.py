@@ -20,7 +20,7 @@ from numba.extending import register_jitable
 from scipy.linalg.blas import dsyrk
 
 from streamsvm.numeric.rounding import add_to_pair
-from streamsvm.numeric.rows import F32, F64, I32, I64, REORDERED_SUMS, CsrRows, Matrix, Split, Values, add_rows
+from streamsvm.numeric.rows import F32, F64, I32, I64, REORDERED_SUMS, CsrRows, Matrix, Rows, Split, Values, add_rows
 
 # Number of rows that are added at once. With fewer rows, reading and writing the matrix takes longer than the products.
 BUFFER_ROWS = 256
@@ -104,6 +104,36 @@ class GramSum:
             dsyrk(1.0, rows.T, beta=1.0, c=self._own_total(), overwrite_c=1)
         elif len(rows):
             _add_light(rows, self._own_total().T)
+
+
+class Curvature:
+    """The sum of h_i x_i x_i', where x_i has the constant feature as its last entry."""
+
+    def __init__(self, n_features: int) -> None:
+        self.gram, self.column, self.corner = GramSum(n_features), np.zeros((1, n_features)), 0.0
+
+    def add(self, rows: Rows, weight: F64, bias_feature: float) -> None:
+        """Add rows with their weights h_i, which must not be negative."""
+        used = np.flatnonzero(weight > 0.0)
+        if len(used):
+            self.gram.add(rows.X, used, weight[used])
+            add_rows(self.column, rows.X, used, np.zeros_like(used), bias_feature * weight[used])
+            self.corner += bias_feature**2 * float(np.sum(weight))
+
+    def __add__(self, other: Curvature) -> Curvature:
+        """Return the sum as a new object."""
+        both = Curvature(self.column.shape[1])
+        both.gram, both.column = self.gram + other.gram, self.column + other.column
+        both.corner = self.corner + other.corner
+        return both
+
+    def finish(self) -> F64:
+        """Return the whole matrix, (d+1, d+1)."""
+        upper, d = np.triu(self.gram.finish()), self.column.shape[1]
+        matrix = np.full((d + 1, d + 1), self.corner)
+        matrix[:d, :d] = upper + np.triu(upper, 1).T
+        matrix[:d, d] = matrix[d, :d] = self.column[0]
+        return matrix
 
 
 def _add_light(rows: F32, lower: F64) -> None:

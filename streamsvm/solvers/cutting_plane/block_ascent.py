@@ -18,8 +18,8 @@ near the optimum in a few epochs if costs are low. One visit moves a multiplier 
 costs take many epochs. Newton's method for a smoothed hinge (cutting_plane.smoothed_newton) does not depend on the
 costs, but needs matrices over all pairs of features, so it is limited to NEWTON_FEATURES features. It starts from the
 ascent's w, which saves half of its steps. For few rows with few features, Newton's method alone takes less time
-(`minimise_few`). For up to MOST_ROWS rows the matrix of products of the rows is small. If rounding stops the
-other methods, an interior-point method (cutting_plane.small_qp) goes on.
+(`minimise_few`). If rounding stops the other methods for up to MOST_ROWS rows, two interior-point methods go on: one for
+the shares (cutting_plane.small_qp), and one for w (cutting_plane.kink_path).
 
 If the epochs over all rows would take minutes, a step makes fewer epochs. If the ascent is predicted to need more
 epochs than a step makes, it gives up, and the line search does the rest (cutting_plane.line_search).
@@ -40,11 +40,13 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 import numpy as np
 
 from streamsvm.certificates.double_double import ExactLosses
+from streamsvm.losses.convex import Kinks
 from streamsvm.numeric.labels import read_labels
 from streamsvm.numeric.rows import F64, I64, CsrRows, Rows, add_combination, join_rows
 from streamsvm.passes import All, Requests, RowTotals, Scan, Step, Take, Walk, grows
 from streamsvm.solvers.cutting_plane import cuts, small_qp
 from streamsvm.solvers.cutting_plane.coordinate_ascent import AscentRows, ascend, make_part
+from streamsvm.solvers.cutting_plane.kink_path import minimise_kinks
 from streamsvm.solvers.cutting_plane.line_search import LineState, look_along, search_line
 from streamsvm.solvers.cutting_plane.master import bound_dual
 from streamsvm.solvers.cutting_plane.near_rows import choose_rows
@@ -57,6 +59,7 @@ LESS = 0.5  # after each pass, the gap at which the ascent stops is multiplied b
 FEW_SHARE = 0.5  # the interior-point method stops at this share of the requested gap
 NEWTON_SHARE = 0.8  # Newton's method stops at this share of the requested gap, and the pass then proves the gap
 SMALL_PRODUCTS = 1 << 20  # with more products in a step, (n + width) width^2, BLAS and LAPACK take less time
+PATH_STEPS = 300  # the maximum number of steps of the interior-point method for w; rounding stops it sooner
 SMALL_SHARE = 0.01  # this share for few rows with few features, where the last steps take no time
 NEWTON_FEATURES = 1000  # with more features, Newton's matrices take too much memory
 NEWTON_EPOCHS = 10.0  # Newton's method costs as much as this many epochs over all rows, plus its matrices
@@ -142,9 +145,9 @@ class BlockAscent:
         width, are_few = len(state.best_w), rows.n_rows <= small_qp.MOST_ROWS
         is_small = are_few and (rows.n_rows + width) * width**2 <= SMALL_PRODUCTS
         if are_few and state.passes >= (1 if is_small else ASCENT_PASSES):
-            if state.stuck < TRIES:
-                state = _improve_few(read_rows(self, rows), FEW_SHARE * self.tol, state)
-            return state, state.best_w
+            if state.stuck >= TRIES:
+                return state, state.best_w
+            return _go_on_with_few(read_rows(self, rows), FEW_SHARE * self.tol, state)
         if is_small:
             data = read_rows(self, rows)
             return _take_optimum(state, data, minimise_few(data, SMALL_SHARE * self.tol, state.master_w))
@@ -257,6 +260,25 @@ def _take_optimum(state: State, data: HingeRows, found: Any) -> tuple[State, F64
     if found.lower_bound <= float(data.costs @ state.share) - float(state.master_w @ state.master_w) / 2:
         return state, found.w
     return replace(state, share=found.shares, master_w=data.combine(found.shares)), found.w
+
+
+def _go_on_with_few(data: HingeRows, tol: float, state: State) -> tuple[State, F64]:
+    """Return the state with better shares of a few hundred rows, and the w with the lowest P that was found.
+
+    The w of the shares is not enough: with costs or features of extreme scales, rounding in the sum over the rows
+    raises its P.
+    """
+    used = np.flatnonzero(data.costs > 0.0)
+    if not len(used) or len(state.best_w) > NEWTON_FEATURES + 1:
+        return _improve_few(data, tol, state), state.best_w
+    y, zero, shares = data.y[None, used], np.zeros(len(state.best_w)), state.share.copy()
+    kinks, rows = Kinks(-y, y, data.costs[None, used]), choose_rows(data.rows, used)
+    w, a, objective = minimise_kinks(rows, kinks, data.bias_feature, tol, PATH_STEPS, zero, Linear(zero, 0.0))
+    shares[used] = a[0] / data.costs[used]
+    made = data.combine(shares)
+    bound = float(data.costs @ shares) - float(made @ made) / 2
+    state, _ = _take_optimum(state, data, Optimum(w, objective, shares, bound))
+    return state if objective - bound <= tol * objective else _improve_few(data, tol, state), w
 
 
 def _improve_few(data: HingeRows, tol: float, state: State) -> State:

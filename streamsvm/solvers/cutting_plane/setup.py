@@ -37,6 +37,7 @@ COPIES = 4  # copies of the kept rows while new rows are chosen, and of a block 
 ROW_VECTORS = 12  # vectors of 8 bytes for each row in memory: labels, costs, shares, distances, orders
 NEWTON_VECTORS = 12  # vectors of 8 bytes for each row in memory, if Newton's method takes over
 NEWTON_MATRICES = 4  # matrices of all pairs of features
+PATH_MATRICES = 7  # replaces NEWTON_MATRICES for few rows, whose w an interior-point method may have to find
 SHARES = 6  # vectors of 8 bytes for each row of the source: shares of two states, of a checkpoint, and of the walk
 VECTORS = 27  # vectors of the width of w
 MOST_FEATURES = 400  # with more features, the matrices of `one-read` cost more than the reads it saves
@@ -108,7 +109,8 @@ class BlockAscentSolver(LinearSolver):
         """Return the bytes that the ascent's substitutes need: methods for few rows, and for all rows in memory."""
         n, width, more = self.source.n_rows, self.width, 0
         if self.parameters.keeps_all and self.source.n_features <= NEWTON_FEATURES:
-            more += 8 * (NEWTON_VECTORS * n + NEWTON_MATRICES * width**2)
+            matrices = PATH_MATRICES if n <= MOST_ROWS else NEWTON_MATRICES
+            more += 8 * (NEWTON_VECTORS * n + matrices * width**2)
         if n <= MOST_ROWS:
             more += 8 * (MATRICES * n**2 + ROW_COPIES * n * width if can_refine(n, width) else PRODUCTS * n**2)
         return more

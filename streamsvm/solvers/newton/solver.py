@@ -35,16 +35,10 @@ from streamsvm.numeric.equations import finish_matrix
 from streamsvm.numeric.row_norms import RowNorm, measure_rows
 from streamsvm.numeric.rows import F64, Rows, draw_sample, find_first_rows, score_rows
 from streamsvm.passes import All, Requests, Scan, Step, Take, find_status
+from streamsvm.solvers.cutting_plane.kink_path import find_distances, minimise_kinks
 from streamsvm.solvers.cutting_plane.smoothed_newton import Linear
 from streamsvm.solvers.newton import steps
-from streamsvm.solvers.newton.kinks import (
-    Beyond,
-    bound_by_kinks,
-    find_beyond,
-    find_distances,
-    minimise_kinks,
-    scan_near_kinks,
-)
+from streamsvm.solvers.newton.kinks import Beyond, bound_by_kinks, find_beyond, scan_near_kinks
 from streamsvm.solvers.newton.steps import NEXT_REACH, STUCK_STEPS, Look, State, Totals, sum_rows, take_step
 from streamsvm.system import deadline, interrupts
 from streamsvm.system.errors import TimeLimitError

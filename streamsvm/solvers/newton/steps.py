@@ -33,7 +33,7 @@ from scipy.linalg import cho_solve
 
 from streamsvm.losses.convex import SmoothLoss, has_kinks
 from streamsvm.numeric.equations import factorise, finish_matrix, invert_factor
-from streamsvm.numeric.gram import GramSum
+from streamsvm.numeric.gram import Curvature
 from streamsvm.numeric.rounding import SMALLEST, bound_rounding
 from streamsvm.numeric.row_norms import RowNorm, add_sizes, measure_scaled_rows
 from streamsvm.numeric.rows import F64, I32, I64, CsrRows, Matrix, Rows, add_rows, choose_features, compute_scores
@@ -77,36 +77,6 @@ class Look:
     def n_bent(self) -> int | None:
         """The number of features in H; None for all."""
         return None if self.places is None else int(np.count_nonzero(self.places >= 0))
-
-
-class Curvature:
-    """The sum of h_i x_i x_i', where x_i has the constant feature as its last entry."""
-
-    def __init__(self, n_features: int) -> None:
-        self.gram, self.column, self.corner = GramSum(n_features), np.zeros((1, n_features)), 0.0
-
-    def add(self, rows: Rows, weight: F64, bias_feature: float) -> None:
-        """Add rows with their weights h_i, which must not be negative."""
-        used = np.flatnonzero(weight > 0.0)
-        if len(used):
-            self.gram.add(rows.X, used, weight[used])
-            add_rows(self.column, rows.X, used, np.zeros_like(used), bias_feature * weight[used])
-            self.corner += bias_feature**2 * float(np.sum(weight))
-
-    def __add__(self, other: Curvature) -> Curvature:
-        """Return the sum as a new object."""
-        both = Curvature(self.column.shape[1])
-        both.gram, both.column = self.gram + other.gram, self.column + other.column
-        both.corner = self.corner + other.corner
-        return both
-
-    def finish(self) -> F64:
-        """Return the whole matrix, (d+1, d+1)."""
-        upper, d = np.triu(self.gram.finish()), self.column.shape[1]
-        matrix = np.full((d + 1, d + 1), self.corner)
-        matrix[:d, :d] = upper + np.triu(upper, 1).T
-        matrix[:d, d] = matrix[d, :d] = self.column[0]
-        return matrix
 
 
 @dataclass

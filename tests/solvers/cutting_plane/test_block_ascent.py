@@ -105,6 +105,18 @@ def test_few_rows_that_are_nearly_parallel_need_few_passes() -> None:
     assert found.objective == pytest.approx(compute_objective(problem, found.model, problem.costs(1e4)), rel=1e-9)
 
 
+@pytest.mark.parametrize(("n", "d", "most"), [(300, 39, 2), (300, 60, 4)])
+def test_few_rows_with_features_of_extreme_scales_need_few_passes(n: int, d: int, most: int) -> None:
+    """The sum of C_i c_i y_i x_i is drowned in rounding, so w is found by itself; a line search needs 20 passes."""
+    problem = make_problem(4, n=n, d=d)
+    scales = 10.0 ** np.random.default_rng(4).uniform(-6.0, 6.0, d)
+    problem = replace(problem, X=(problem.X * scales).astype(np.float32))
+    result = train(problem.in_memory(), TrainOptions(C=1000.0, max_passes=20))
+    assert (result.status, result.passes <= most) == ("converged", True)
+    P = compute_objective(problem, result.model, problem.costs(1000.0))
+    assert result.objective == pytest.approx(P, rel=1e-9)
+
+
 @pytest.mark.parametrize("resident", ["10%", "100%"])
 def test_a_line_search_goes_on_where_weights_make_the_ascent_slow(resident: str, tmp_path: Path) -> None:
     """Weights of 1e-6 to 1e6: the ascent alone had gaps of 20% and more after 2,000 passes of such rows."""

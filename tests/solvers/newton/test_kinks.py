@@ -23,8 +23,9 @@ from streamsvm.runs.records import flatten, restore
 from streamsvm.runs.results import Result
 from streamsvm.runs.train import train
 from streamsvm.runs.tune import tune
+from streamsvm.solvers.cutting_plane.kink_path import drop_common
 from streamsvm.solvers.newton import setup, solver
-from streamsvm.solvers.newton.kinks import bound_by_kinks, drop_common, find_beyond, scan_near_kinks
+from streamsvm.solvers.newton.kinks import bound_by_kinks, find_beyond, scan_near_kinks
 from streamsvm.solvers.newton.solver import IDLE_PASSES, PATIENCE, Newton, raise_by_kinks, solve
 from streamsvm.solvers.newton.steps import State
 from tests.conftest import F64, run_python
