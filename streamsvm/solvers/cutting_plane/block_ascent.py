@@ -50,7 +50,14 @@ from streamsvm.solvers.cutting_plane.kink_path import minimise_kinks
 from streamsvm.solvers.cutting_plane.line_search import LineState, look_along, search_line
 from streamsvm.solvers.cutting_plane.master import bound_dual
 from streamsvm.solvers.cutting_plane.near_rows import choose_rows
-from streamsvm.solvers.cutting_plane.smoothed_newton import HingeRows, Linear, minimise, minimise_few, read_rows
+from streamsvm.solvers.cutting_plane.smoothed_newton import (
+    HingeRows,
+    Linear,
+    Optimum,
+    minimise,
+    minimise_few,
+    read_rows,
+)
 
 ASCENT_PASSES = 3  # after this many passes over few rows, an interior-point method replaces the others
 TRIES = 3  # the interior-point method stops after this many tries in a row that moved neither P nor D
@@ -252,7 +259,7 @@ def _find_distances(part: AscentRows, bias_feature: float, w: F64) -> F64:
     return distances
 
 
-def _take_optimum(state: State, data: HingeRows, found: Any) -> tuple[State, F64]:
+def _take_optimum(state: State, data: HingeRows, found: Optimum) -> tuple[State, F64]:
     """Return the state, with the shares that Newton's method found if their D is higher, and the w with the lowest P.
 
     Only at the optimum is this w also the w of the shares.
