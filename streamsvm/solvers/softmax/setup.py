@@ -75,11 +75,13 @@ class SoftmaxSolver(ClassModel, Solver):
     def memory(self, threads: int) -> MemoryNeed:  # noqa: ARG002
         """Return the memory of the sample, the cuts and the sums of a pass."""
         width, K = self.width, len(self.parameters.class_costs)
-        curved = 8 * width**2 if width <= MOST_CURVED else 0
+        is_summed = width <= MOST_CURVED
+        curved = 8 * (width**2 if is_summed else K * K + width)
         axes = 8 * (self.source.n_features + 1) ** 2 if self.source.n_features <= MOST_AXES else 0
         points, tile = 8 * (max(len(FIRST_STEPS), len(STEPS)) + 1) * width, score_bytes(K)
         more = self.parameters.resident_rows * self._find_row_bytes()
-        more += 8 * VECTORS * width + (4 + SUMMED_PARTS) * curved + 3 * axes + 4 * PART_ROWS * self.source.n_features
+        more += 8 * VECTORS * width + 3 * axes + 4 * PART_ROWS * self.source.n_features
+        more += (4 + SUMMED_PARTS * is_summed) * curved
         return self.parameters.need_memory(width, points + curved + tile, 2 * points, more)
 
 
