@@ -40,7 +40,7 @@ FIRST_SHARE = 0.03  # the gradient of the sample's own problem is minimised to t
 NARROW_TOL, SMALL_BYTES = 1e-5, 16 << 20  # a sample is float32 if `tol` is larger, it has more bytes,
 HIGH_COST = 1e4  # and all costs are lower: the curvature of the penalty is 1, which float32 hides at high costs
 FEW = 8  # the minimiser of one row in FEW is the start for a sample of more than FEW parts
-SECANTS = 8  # the largest number of moves kept for L-BFGS
+SECANTS = 4  # the largest number of moves kept for L-BFGS
 CURVED_AT = 2  # the Hessian is summed at this point of a pass, the third, unless the only point is that of all rows
 
 
