@@ -17,9 +17,10 @@ from streamsvm.solvers.crammer_singer.setup import ClassModel
 from streamsvm.solvers.cutting_plane.cuts import add_magnitudes, most_cuts, start_magnitudes
 from streamsvm.solvers.cutting_plane.master import scale_costs, solve_master
 from streamsvm.solvers.cutting_plane.sample_model import FIRST_STEPS, STEPS, solve
+from streamsvm.solvers.cutting_plane.setup import NO_ROWS
 from streamsvm.solvers.options import SoftmaxOptions
 from streamsvm.solvers.softmax.newton import MOST_AXES, MOST_CURVED, PART_ROWS, SUMMED_PARTS
-from streamsvm.solvers.softmax.solver import SECANTS, Softmax, State
+from streamsvm.solvers.softmax.solver import SECANTS, WIDE, Softmax, State
 from streamsvm.solvers.solver import Budget, FirstSample, Solver
 
 COPIES = 3  # copies of the sample while it is fetched
@@ -48,14 +49,15 @@ class SoftmaxSolver(ClassModel, Solver):
         other = need.driver_bytes + (3 * threads + levels) * need.totals_bytes + threads * source.stream_bytes()
         n, row_bytes = source.n_rows, self._find_row_bytes()
         n_rows = budget.count_rows(n, options.resident_rows, row_bytes, other, n)
-        self.parameters = replace(self.parameters, resident_rows=max(1, n_rows))
+        self.parameters, self.note = replace(self.parameters, resident_rows=max(1, n_rows)), "" if n_rows else NO_ROWS
         self.settings = {"task": "multinomial", **told, **about, "resident_rows": self.parameters.resident_rows}
         self.sample = FirstSample(self.parameters.resident_rows, is_held=True)
 
     def _find_row_bytes(self) -> int:
-        scores = SCORES * len(self.parameters.class_costs)
-        copies = COPIES * (1 + self.parameters.needs_float64)  # those of `COPIES` are float32
-        return copies * self.source.nbytes // self.source.n_rows + 8 * (ROW_VECTORS + scores)
+        scores, is_float64 = SCORES * len(self.parameters.class_costs), self.parameters.needs_float64
+        copies = COPIES * (1 + is_float64)  # those of `COPIES` are float32
+        score_bytes = 8 if is_float64 or scores * self.source.n_features <= SCORES * WIDE else 4
+        return copies * self.source.nbytes // self.source.n_rows + 8 * ROW_VECTORS + score_bytes * scores
 
     def start(self) -> Any:
         """Return the state at W = 0, without cuts."""

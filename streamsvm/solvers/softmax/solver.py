@@ -37,7 +37,8 @@ from streamsvm.solvers.softmax.newton import MOST_CURVED, PART_ROWS, Model, Samp
 MODEL_SHARE = 0.1  # the gradient of the model is minimised to this share of the requested gap
 GAP_SHARE = 0.001  # or to this share of the current gap
 FIRST_SHARE = 0.03  # the gradient of the sample's own problem is minimised to this share of P
-NARROW_TOL, SMALL_BYTES = 1e-5, 16 << 20  # a sample is float32 if `tol` is larger, it has more bytes,
+NARROW_TOL, SMALL_BYTES = 1e-5, 16 << 20  # a sample is float32 if `tol` is larger, it has more bytes
+WIDE = 1 << 17  # or more weights,
 HIGH_COST = 1e4  # and all costs are lower: the curvature of the penalty is 1, which float32 hides at high costs
 FEW = 8  # the minimiser of one row in FEW is the start for a sample of more than FEW parts
 SECANTS = 4  # the largest number of moves kept for L-BFGS
@@ -133,7 +134,8 @@ class Softmax(SampleModel):
 
     def hold(self, rows: Rows) -> tuple[Sample, Sample | None]:
         """Return the sample and, if it is large, every row in FEW as a sample of the sample; see SampleModel."""
-        dtype = np.float64 if self.needs_float64 or rows.nbytes <= SMALL_BYTES else np.float32
+        is_small = rows.nbytes <= SMALL_BYTES and len(self.class_costs) * rows.X.shape[1] <= WIDE
+        dtype = np.float64 if self.needs_float64 or is_small else np.float32
         about = np.array(self.class_costs), self.bias_feature, self.threads, dtype
         few = rows.pick(np.arange(0, rows.n_rows, FEW)).weigh(FEW) if rows.n_rows > FEW * PART_ROWS else None
         return Sample(rows, *about), None if few is None else Sample(few, *about)
