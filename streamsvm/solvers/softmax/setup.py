@@ -46,7 +46,8 @@ class SoftmaxSolver(ClassModel, Solver):
         self.parameters = Softmax(class_costs=costs, resident_rows=1, **limits, **about)
         need, threads = self.memory(1), self.parameters.threads
         levels = (len(plan_groups(source)) - 1).bit_length()  # of the tree of sums; one total waits on each of them
-        other = need.driver_bytes + (3 * threads + levels) * need.totals_bytes + threads * source.stream_bytes()
+        other = need.driver_bytes + need.shared_bytes + threads * source.stream_bytes()
+        other += (3 * threads + levels) * need.totals_bytes
         n, row_bytes = source.n_rows, self._find_row_bytes()
         n_rows = budget.count_rows(n, options.resident_rows, row_bytes, other, n)
         self.parameters, self.note = replace(self.parameters, resident_rows=max(1, n_rows)), "" if n_rows else NO_ROWS
