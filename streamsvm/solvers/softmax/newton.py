@@ -9,7 +9,9 @@ its Cholesky factor is the preconditioner. For a large one, the preconditioner i
     A = sum_i C_i (diag p_i - p_i p_i'),      B = the mean of x_i x_i', weighted by C_i (1 - |p_i|^2)
 
 which is H if the probabilities do not depend on the features. A and B have fewer entries than H, so a sample that is
-too small for H still determines them.
+too small for H still determines them. If they do depend, the rows x_i are split into p_i.M, with the least-squares fit
+M of the rows of all data by their probabilities, and the rest: the sample's own Hessian, of the rows
+p_i.M + sqrt(s) (x_i - p_i.M), plus 1 - s times A x B of the rest. The fit takes only K (K + d+1) sums.
 
 Sources: Lin, Weng & Keerthi 2008, "Trust region Newton method for large-scale logistic regression", J. Machine Learning
 Research 9 (Newton's method with conjugate gradients; here with a line search); Martens & Grosse 2015, "Optimizing
@@ -40,9 +42,11 @@ MOST_STEPS, MOST_PRODUCTS = 60, 60
 LEAST_FALL = 1e-4  # a step is taken if F falls by this share of what its slope promises
 SHORTEST = 1e-8  # rounding is the limit if no longer step descends
 RESIDUAL = 0.1  # conjugate gradients end at this share of the first residual
-AXIS_ROWS = 4  # the matrix of the features is that of so many rows for each feature
+FACTOR_ROWS = 4  # the Hessian of a preconditioner is that of so many rows for each weight
+AXIS_ROWS = 16  # the matrix of the features is that of so many rows for each feature
 CURVED_ROWS = 512  # rows whose Hessians are summed at once
 MOST_CURVED = 1024  # a Hessian is summed if W has at most this many entries
+RIDGE = 1e-6  # relative to the diagonal, for the fit of the rows by their probabilities
 TRUSTED_ROWS = 1.0  # with so many rows a feature, half of a model is the sample's own Hessian
 MOST_AXES = 2048  # with more features, the axes are the features,
 AXES_SHARE = 30  # or if the cube of their number exceeds this many times the numbers of the rows for all classes
@@ -59,24 +63,34 @@ class Point(NamedTuple):
 
 
 class Sample:
-    """Rows in memory, in parts. bias_feature: the value of the constant feature. dtype: the type of all products."""
+    """Rows in memory, in parts. bias_feature: the value of the constant feature. dtype: the type of all products.
+
+    A part is its rows, codes and costs and, after `shrink`, the probabilities that predict its rows.
+    """
 
     def __init__(self, rows: Rows, class_costs: F64, bias_feature: float, threads: int, dtype: Any) -> None:
         self.bias_feature, self.threads, self.dtype, self.n_rows = bias_feature, threads, dtype, rows.n_rows
+        self.factor, self.means = dtype(1), np.empty(0)
         parts = [rows.slice(slice(at, at + PART_ROWS)) for at in range(0, rows.n_rows, PART_ROWS)]
         costs = [read_costs(class_costs, one).astype(dtype) for one in parts]
-        self.parts = [(to_factor(one.X, dtype), one.codes, own) for one, own in zip(parts, costs, strict=True)]
+        self.parts: list[Any] = [
+            (to_factor(one.X, dtype), one.codes, own, None) for one, own in zip(parts, costs, strict=True)
+        ]
 
-    def scale(self, share: float) -> Sample:
-        """Return the sample with a share of the costs."""
-        scaled = copy(self)
-        scaled.parts = [(X, y, (share * costs).astype(self.dtype)) for X, y, costs in self.parts]
-        return scaled
+    def shrink(self, shares: list[Values], means: F64, own: float) -> Sample:
+        """Return the sample with rows p_i.means + sqrt(own) (x_i - p_i.means) in place of the rows x_i.
+
+        shares: the probabilities p_i of the parts. means: (K, d+1).
+        """
+        shrunk, shrunk.factor = copy(self), self.dtype(own**0.5)
+        shrunk.means = (1.0 - own**0.5) * means
+        shrunk.parts = [(*part[:3], p) for part, p in zip(self.parts, shares, strict=True)]
+        return shrunk
 
     def thin(self, most: int) -> tuple[Sample, int]:
         """Return the sample of every k-th row with k times its costs, and k, so that about `most` rows are left."""
         thinned, k = copy(self), max(1, self.n_rows // most)
-        thinned.parts = [(X[::k], y[::k], self.dtype(k) * costs[::k]) for X, y, costs in self.parts]
+        thinned.parts = [(X[::k], y[::k], self.dtype(k) * costs[::k], None) for X, y, costs, _ in self.parts]
         return thinned, k
 
     def _map(self, work: Callable[..., Any], *others: Any) -> list[Any]:
@@ -93,33 +107,38 @@ class Sample:
     def score(self, W: F64) -> list[Values]:
         """Return the scores of the parts, (n, K) each."""
         weights, biases = W[:, :-1].T.astype(self.dtype), (self.bias_feature * W[:, -1]).astype(self.dtype)
-        return self._map(lambda part: part[0] @ weights + biases)
+        if not len(self.means):
+            return self._map(lambda part: part[0] @ weights + biases)
+        fitted = (self.means @ W.T).astype(self.dtype)
+        return self._map(lambda part: self.factor * (part[0] @ weights + biases) + part[3] @ fitted)
 
     def sum_losses(self, scores: list[Values], moves: list[Values], step: float) -> float:
         """Return the loss at the scores plus `step` times their moves."""
 
         def work(part: Any, own: Values, move: Values) -> float:
-            return measure(own + self.dtype(step) * move, part[1], part[2]).loss
+            return measure(own + self.dtype(step) * move, *part[1:3]).loss
 
         return float(sum(self._map(work, scores, moves)))
 
     def look(self, scores: list[Values]) -> Point:
         """Return the loss, the gradient and the probabilities at these scores."""
-        found = self._map(lambda part, own: measure(own, *part[1:]), scores)
+        found = self._map(lambda part, own: measure(own, *part[1:3]), scores)
         shares = [each.shares for each in found]
-        gradient = self._sum(lambda part, p: self._combine(part[0], find_slopes(p, *part[1:])), shares)
+        gradient = self._sum(lambda part, p: self._combine(part, find_slopes(p, *part[1:3])), shares)
         return Point(sum(each.loss for each in found), gradient, shares)
 
-    def _combine(self, X: Any, slopes: Values) -> F64:
+    def _combine(self, part: Any, slopes: Values) -> F64:
         """Return the sums of the rows times their slopes for each class, (K, d+1)."""
-        return np.column_stack(((X.T @ slopes).T, self.bias_feature * np.sum(slopes, axis=0))).astype(np.float64)
+        X, p = part[0], part[3]
+        sums = np.column_stack(((X.T @ slopes).T, self.bias_feature * np.sum(slopes, axis=0))).astype(np.float64)
+        return sums if p is None else self.factor * sums + (slopes.T @ p) @ self.means
 
     def multiply(self, shares: list[Values], U: F64) -> F64:
         """Return the product of the Hessian of the loss with a direction U (K, d+1)."""
 
         def work(part: Any, along: Values, p: Values) -> F64:
             bent = p * (along - np.einsum("ik,ik->i", p, along)[:, None])
-            return self._combine(part[0], bent * part[2][:, None])
+            return self._combine(part, bent * part[2][:, None])
 
         return self._sum(work, self.score(U), shares)
 
@@ -134,14 +153,15 @@ class Sample:
 
         return self._sum(work, shares)
 
-    def find_product(self, shares: list[Values], known: Product | None = None) -> Product:
+    def find_product(self, shares: list[Values], means: F64, known: Product | None = None) -> Product:
         """Return the product A x B that is near the Hessian of the loss if classes and features hardly depend.
 
-        known: a product at other probabilities, whose B is used again.
+        means: B is that of the rows x_i - p_i.means (K, d+1). known: a product at other probabilities, whose B is used
+        again.
         """
-        n_classes = shares[0].shape[1]
+        n_classes, width = means.shape
         A, sizes, squares = np.zeros((n_classes, n_classes)), np.zeros(n_classes), np.zeros(n_classes)
-        for (_, _, costs), p in zip(self.parts, shares, strict=True):
+        for (_, _, costs, _), p in zip(self.parts, shares, strict=True):
             weighted = costs[:, None].astype(np.float64) * p
             A += np.diag(np.sum(weighted, axis=0)) - weighted.T @ p
             bends = weighted * (1.0 - p)
@@ -151,16 +171,20 @@ class Sample:
         of_classes = np.maximum(of_classes, 0.0)
         if known is not None:
             return replace(known, of_classes=of_classes, classes=classes, count=count)
-        few, spread = self.thin(AXIS_ROWS * (self.parts[0][0].shape[1] + 1))
-        shares = [p[::spread] for p in shares]
-        weights = [costs * (1.0 - np.sum(p**2, axis=1)) for (_, _, costs), p in zip(few.parts, shares, strict=True)]
-        n_values, width = sum(X.size for X, _, _ in self.parts), self.parts[0][0].shape[1] + 1
+        few, spread = self.thin(AXIS_ROWS * width)
+        n_values = sum(part[0].size for part in self.parts)
         is_diagonal = width > MOST_AXES or width**3 > AXES_SHARE * n_values * n_classes
-        sums = [self._sum_squares(X, each, is_diagonal) for (X, _, _), each in zip(few.parts, weights, strict=True)]
-        features = reduce(add, sums)
-        total = float(sum(np.sum(each) for each in weights)) + np.finfo(float).tiny
+        fit: F64 = np.zeros((n_classes, n_classes + width))
+        features: F64 = np.zeros(width if is_diagonal else (width, width))
+        for (X, _, costs, _), p in zip(few.parts, (p[::spread] for p in shares), strict=True):
+            add_fit(fit, X, p, costs, self.bias_feature)
+            features += self._sum_squares(X, weigh(p, costs), is_diagonal)
+        between, total = fit[:, :n_classes] @ means - 2.0 * fit[:, n_classes:], np.sum(fit[:, :n_classes])
+        features += (
+            np.einsum("kj,kj->j", means, between) if is_diagonal else (means.T @ between + between.T @ means) / 2
+        )
         squares, axes = (features, None) if is_diagonal else np.linalg.eigh(features)
-        return Product(of_classes, classes, np.maximum(squares, 0.0) / total, axes, count)
+        return Product(of_classes, classes, np.maximum(squares, 0.0) / (total + np.finfo(float).tiny), axes, count)
 
     def _sum_squares(self, X: Any, weights: Values, is_diagonal: bool) -> F64:
         """Return the sum of weight_i x_i x_i', or its diagonal."""
@@ -206,6 +230,26 @@ def to_array(X: Any) -> Any:
     return X if isinstance(X, np.ndarray) else X.toarray()
 
 
+def weigh(shares: Values, costs: Values) -> Any:
+    """Return C_i (1 - |p_i|^2) of rows."""
+    return costs * (1.0 - np.einsum("ik,ik->i", shares, shares))
+
+
+def add_fit(total: F64, X: Any, shares: Values, costs: Values, bias_feature: float) -> None:
+    """Add the sums of p_i (p_i, x_i)', weighted by C_i (1 - |p_i|^2), to the total (K, K + d+1)."""
+    weighted, n_classes = weigh(shares, costs)[:, None] * shares, shares.shape[1]
+    total[:, :n_classes] += weighted.T @ shares
+    total[:, n_classes:-1] += (X.T @ weighted).T
+    total[:, -1] += bias_feature * np.sum(weighted, axis=0)
+
+
+def find_means(fit: F64) -> Any:
+    """Return the means (K, d+1) whose mixtures p_i.means are nearest to the rows x_i, for the sums of `add_fit`."""
+    inner = fit[:, : len(fit)].copy()
+    inner.flat[:: len(fit) + 1] = (1.0 + RIDGE) * np.diag(inner) + np.finfo(float).tiny
+    return np.linalg.solve(inner, fit[:, len(fit) :])
+
+
 def add_hessian(total: F64, X: Any, shares: Values, costs: Values, bias_feature: float) -> None:
     """Add the rows' Hessians sum_i C_i (diag p_i - p_i p_i') x x_i x_i' to the total, in the type of the shares."""
     for at in range(0, len(shares), CURVED_ROWS):
@@ -248,12 +292,13 @@ class Model:
         return product if self.product is None else product + self.product.apply(U, lambda bends: self.rest * bends)
 
 
-def minimise(sample: Sample, model: Model, start: F64, wanted: float, share: float = 0.0) -> F64:
+def minimise(sample: Sample, model: Model, start: F64, wanted: float, share: float = 0.0, scores: Any = None) -> F64:
     """Return the minimiser (K, d+1) of F, to 1/2 |grad F|^2 <= wanted + share * F.
 
+    scores: the scores at the start, if they are not those of the sample.
     The search ends early where F is not convex, where rounding leaves no step that descends, or at the deadline.
     """
-    W, scores, known = start, sample.score(start), None
+    W, scores, known = start, scores or sample.score(start), None
     for _ in range(MOST_STEPS):
         interrupts.check()
         point = sample.look(scores)
@@ -303,7 +348,7 @@ def _find_preconditioner(
     known: the product of an earlier step.
     """
     if model.centre.size <= MOST_CURVED:
-        few, k = sample.thin(AXIS_ROWS * model.centre.size)
+        few, k = sample.thin(FACTOR_ROWS * model.centre.size)
         H = few.sum_hessian([p[::k] for p in shares]) if model.H is None else model.H.copy()
         H.flat[:: len(H) + 1] += 1.0
         try:
@@ -311,5 +356,5 @@ def _find_preconditioner(
             return lambda v: cho_solve(factor, v.ravel(), check_finite=False).reshape(v.shape), None
         except np.linalg.LinAlgError:
             pass
-    product = model.product or sample.find_product(shares, known)
+    product = model.product or sample.find_product(shares, np.zeros_like(model.centre), known)
     return lambda v: product.apply(v, lambda bends: 1.0 / (1.0 + bends)), product

@@ -17,9 +17,10 @@ from streamsvm.solvers.crammer_singer.setup import ClassModel
 from streamsvm.solvers.cutting_plane.cuts import add_magnitudes, most_cuts, start_magnitudes
 from streamsvm.solvers.cutting_plane.master import scale_costs, solve_master
 from streamsvm.solvers.cutting_plane.sample_model import FIRST_STEPS, STEPS, solve
+from streamsvm.solvers.cutting_plane.setup import NO_ROWS
 from streamsvm.solvers.options import SoftmaxOptions
 from streamsvm.solvers.softmax.newton import MOST_AXES, MOST_CURVED, PART_ROWS, SUMMED_PARTS
-from streamsvm.solvers.softmax.solver import SECANTS, Softmax, State
+from streamsvm.solvers.softmax.solver import SECANTS, WIDE, Softmax, State
 from streamsvm.solvers.solver import Budget, FirstSample, Solver
 
 COPIES = 3  # copies of the sample while it is fetched
@@ -45,17 +46,19 @@ class SoftmaxSolver(ClassModel, Solver):
         self.parameters = Softmax(class_costs=costs, resident_rows=1, **limits, **about)
         need, threads = self.memory(1), self.parameters.threads
         levels = (len(plan_groups(source)) - 1).bit_length()  # of the tree of sums; one total waits on each of them
-        other = need.driver_bytes + (3 * threads + levels) * need.totals_bytes + threads * source.stream_bytes()
+        other = need.driver_bytes + need.shared_bytes + threads * source.stream_bytes()
+        other += (3 * threads + levels) * need.totals_bytes
         n, row_bytes = source.n_rows, self._find_row_bytes()
         n_rows = budget.count_rows(n, options.resident_rows, row_bytes, other, n)
-        self.parameters = replace(self.parameters, resident_rows=max(1, n_rows))
+        self.parameters, self.note = replace(self.parameters, resident_rows=max(1, n_rows)), "" if n_rows else NO_ROWS
         self.settings = {"task": "multinomial", **told, **about, "resident_rows": self.parameters.resident_rows}
         self.sample = FirstSample(self.parameters.resident_rows, is_held=True)
 
     def _find_row_bytes(self) -> int:
-        scores = SCORES * len(self.parameters.class_costs)
-        copies = COPIES * (1 + self.parameters.needs_float64)  # those of `COPIES` are float32
-        return copies * self.source.nbytes // self.source.n_rows + 8 * (ROW_VECTORS + scores)
+        scores, is_float64 = SCORES * len(self.parameters.class_costs), self.parameters.needs_float64
+        copies = COPIES * (1 + is_float64)  # those of `COPIES` are float32
+        score_bytes = 8 if is_float64 or scores * self.source.n_features <= SCORES * WIDE else 4
+        return copies * self.source.nbytes // self.source.n_rows + 8 * ROW_VECTORS + score_bytes * scores
 
     def start(self) -> Any:
         """Return the state at W = 0, without cuts."""
@@ -75,11 +78,13 @@ class SoftmaxSolver(ClassModel, Solver):
     def memory(self, threads: int) -> MemoryNeed:  # noqa: ARG002
         """Return the memory of the sample, the cuts and the sums of a pass."""
         width, K = self.width, len(self.parameters.class_costs)
-        curved = 8 * width**2 if width <= MOST_CURVED else 0
+        is_summed = width <= MOST_CURVED
+        curved = 8 * (width**2 if is_summed else K * K + width)
         axes = 8 * (self.source.n_features + 1) ** 2 if self.source.n_features <= MOST_AXES else 0
         points, tile = 8 * (max(len(FIRST_STEPS), len(STEPS)) + 1) * width, score_bytes(K)
         more = self.parameters.resident_rows * self._find_row_bytes()
-        more += 8 * VECTORS * width + (4 + SUMMED_PARTS) * curved + 3 * axes + 4 * PART_ROWS * self.source.n_features
+        more += 8 * VECTORS * width + 3 * axes + 4 * PART_ROWS * self.source.n_features
+        more += (4 + SUMMED_PARTS * is_summed) * curved
         return self.parameters.need_memory(width, points + curved + tile, 2 * points, more)
 
 

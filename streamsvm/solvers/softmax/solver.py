@@ -31,15 +31,17 @@ from streamsvm.solvers.cutting_plane import cuts
 from streamsvm.solvers.cutting_plane.cuts import RowSums
 from streamsvm.solvers.cutting_plane.line_search import CutTotals
 from streamsvm.solvers.cutting_plane.sample_model import ModelState, SampleModel
-from streamsvm.solvers.softmax.newton import MOST_CURVED, PART_ROWS, Model, Sample, add_hessian, minimise
+from streamsvm.solvers.softmax import newton
+from streamsvm.solvers.softmax.newton import MOST_CURVED, PART_ROWS, Model, Sample, add_fit, add_hessian, minimise
 
 MODEL_SHARE = 0.1  # the gradient of the model is minimised to this share of the requested gap
 GAP_SHARE = 0.001  # or to this share of the current gap
 FIRST_SHARE = 0.03  # the gradient of the sample's own problem is minimised to this share of P
-NARROW_TOL, SMALL_BYTES = 1e-5, 16 << 20  # a sample is float32 if `tol` is larger, it has more bytes,
+NARROW_TOL, SMALL_BYTES = 1e-5, 16 << 20  # a sample is float32 if `tol` is larger, it has more bytes
+WIDE = 1 << 17  # or more weights,
 HIGH_COST = 1e4  # and all costs are lower: the curvature of the penalty is 1, which float32 hides at high costs
 FEW = 8  # the minimiser of one row in FEW is the start for a sample of more than FEW parts
-SECANTS = 8  # the largest number of moves kept for L-BFGS
+SECANTS = 4  # the largest number of moves kept for L-BFGS
 CURVED_AT = 2  # the Hessian is summed at this point of a pass, the third, unless the only point is that of all rows
 
 
@@ -61,15 +63,14 @@ def follow_secants(gradient: F64, moves: F64, changes: F64, step: Callable[[F64]
 
 @dataclass
 class SoftmaxTotals(CutTotals):
-    """The sums at k points, and the Hessian at one of them (without rows if it is not summed)."""
+    """The sums at k points, and at one of them the Hessian or the fit of `add_fit` (empty if it is not summed)."""
 
     curvature: F64
 
 
-def start_totals(shape: tuple[int, ...], n_curved: int) -> SoftmaxTotals:
-    """Return zero totals for points of this shape (k, K, d+1). n_curved: the number of rows of the Hessian."""
-    curvature = np.zeros((n_curved, n_curved))
-    return SoftmaxTotals(np.zeros(shape[0]), np.zeros(shape[0]), np.zeros(shape), curvature)
+def start_totals(shape: tuple[int, ...], curved: tuple[int, int]) -> SoftmaxTotals:
+    """Return zero totals for points of this shape (k, K, d+1). curved: the shape of the Hessian, or of the fit."""
+    return SoftmaxTotals(np.zeros(shape[0]), np.zeros(shape[0]), np.zeros(shape), np.zeros(curved))
 
 
 def add_points(totals: SoftmaxTotals, rows: Rows, W: F64, class_costs: F64, bias_feature: float) -> None:
@@ -86,8 +87,12 @@ def add_points(totals: SoftmaxTotals, rows: Rows, W: F64, class_costs: F64, bias
             totals.costs[k] += found.entropy
             totals.gradients[k, :, :-1] += (X.T @ slopes).T
             totals.gradients[k, :, -1] += bias_feature * np.sum(slopes, axis=0)
-            if k == CURVED_AT and len(totals.curvature):
+            if k != CURVED_AT or not len(totals.curvature):
+                continue
+            if len(totals.curvature) > len(weights):
                 add_hessian(totals.curvature, X, found.shares.astype(np.float32), own, bias_feature)
+            else:
+                add_fit(totals.curvature, X, found.shares, own, bias_feature)
 
 
 @dataclass
@@ -95,13 +100,14 @@ class State(ModelState):
     """The state of a run.
 
     moves, changes (p, width): the last moves of the best point, and the changes of the gradient of P. curved_at
-    (width,), curvature (width, width): a point of the last pass, and the Hessian of L there; empty if it is not summed.
+    (width,), curvature: a point of the last pass, and the Hessian of L there (width, width) or, with many weights, the
+    sums of `add_fit` (K, K + d+1).
     """
 
     moves: F64 = grows("p", "d")
     changes: F64 = grows("p", "d")
     curved_at: F64 = grows("h")
-    curvature: F64 = grows("h", "h")
+    curvature: F64 = grows("a", "b")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,7 +134,8 @@ class Softmax(SampleModel):
 
     def hold(self, rows: Rows) -> tuple[Sample, Sample | None]:
         """Return the sample and, if it is large, every row in FEW as a sample of the sample; see SampleModel."""
-        dtype = np.float64 if self.needs_float64 or rows.nbytes <= SMALL_BYTES else np.float32
+        is_small = rows.nbytes <= SMALL_BYTES and len(self.class_costs) * rows.X.shape[1] <= WIDE
+        dtype = np.float64 if self.needs_float64 or is_small else np.float32
         about = np.array(self.class_costs), self.bias_feature, self.threads, dtype
         few = rows.pick(np.arange(0, rows.n_rows, FEW)).weigh(FEW) if rows.n_rows > FEW * PART_ROWS else None
         return Sample(rows, *about), None if few is None else Sample(few, *about)
@@ -137,7 +144,7 @@ class Softmax(SampleModel):
         """See SampleModel."""
         sample, few = held
         start, is_all = self.shape(state.best_w), sample.n_rows == state.n_rows
-        if not len(state.slope) or is_all:
+        if not len(state.slope) or not len(state.curvature) or is_all:
             share = MODEL_SHARE * self.tol if is_all else FIRST_SHARE
             free = Model(np.zeros_like(start), start)
             if few is not None and not state.passes:
@@ -155,17 +162,19 @@ class Softmax(SampleModel):
         Unless the model has the Hessian of all rows at this point, it is the first Hessian of a step of L-BFGS.
         """
         wanted = max(MODEL_SHARE * self.tol * state.objective, GAP_SHARE * (state.objective - state.lower_bound))
-        point, is_summed = sample.look(sample.score(start)), len(state.curvature) > 0
-        is_exact = is_summed and np.array_equal(state.curved_at, state.best_w)
-        product = sample.find_product(point.shares) if is_exact or not is_summed else None
+        scores, is_summed = sample.score(start), start.size <= MOST_CURVED
+        point, is_exact = sample.look(scores), is_summed and np.array_equal(state.curved_at, state.best_w)
+        means = np.zeros_like(start) if is_summed else newton.find_means(state.curvature)
+        product = sample.find_product(point.shares, means) if is_exact or not is_summed else None
         own = 0.0 if product is None else product.find_share(start.shape[1])
+        shrunk = sample.shrink(point.shares, means, own)
+        known = shrunk.look(scores).gradient + start
         E = state.curvature - own * sample.sum_hessian(point.shares) if is_summed else None
 
         def step(gradient: F64) -> F64:
-            slope = self.shape(gradient) - start - own * point.gradient
             H = state.curvature if is_summed else None
-            model = Model(slope, start, E, H, 1.0 - own, None if is_summed else product)
-            return (minimise(sample.scale(own), model, start, wanted) - start).ravel()
+            model = Model(self.shape(gradient) - known, start, E, H, 1.0 - own, None if is_summed else product)
+            return (minimise(shrunk, model, start, wanted, scores=scores) - start).ravel()
 
         gradient = state.best_w + state.slope
         found = step(gradient) if is_exact else follow_secants(gradient, state.moves, state.changes, step)
@@ -174,13 +183,14 @@ class Softmax(SampleModel):
     def look_at(self, points: F64, held: Rows | None) -> Scan:
         """See SampleModel."""
         W = self.shape(points)
-        n_curved = W[0].size if W[0].size <= MOST_CURVED and len(points) > CURVED_AT else 0
-        start = partial(start_totals, W.shape, n_curved)
+        n_classes, width = W.shape[1:]
+        curved = (W[0].size, W[0].size) if W[0].size <= MOST_CURVED else (n_classes, n_classes + width)
+        start = partial(start_totals, W.shape, curved if len(points) > CURVED_AT else (0, 0))
         return Scan(start, add_points, add, (W, np.array(self.class_costs), self.bias_feature), held=held)
 
     def read(self, state: State, points: F64, found: SoftmaxTotals) -> tuple[State, RowSums]:
         """See SampleModel."""
-        if len(found.curvature):
+        if len(found.curvature) and np.isfinite(found.curvature).all():
             state = replace(state, curved_at=points[CURVED_AT], curvature=found.curvature)
         sizes = np.full(len(points), state.total_cost)
         return state, RowSums(-found.gradients.reshape(points.shape), found.costs, sizes)
@@ -191,11 +201,11 @@ class Softmax(SampleModel):
         if not len(before.slope) or not np.any(move):
             return state
         change = move + state.slope - before.slope
-        kept = [
-            np.append(each.ravel(), new).reshape(-1, len(move))
-            for each, new in zip((state.moves, state.changes), (move, change), strict=True)
-        ]
-        return replace(state, moves=kept[0][-SECANTS:], changes=kept[1][-SECANTS:])
+
+        def keep(vectors: F64, new: F64) -> F64:
+            return np.append(vectors.ravel(), new).reshape(-1, len(new))[-SECANTS:]
+
+        return replace(state, moves=keep(state.moves, move), changes=keep(state.changes, change))
 
     def look_for_rounding(self, state: State, held: Rows | None) -> list[Scan]:
         """See SampleModel."""
