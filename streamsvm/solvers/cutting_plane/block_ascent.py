@@ -18,8 +18,8 @@ near the optimum in a few epochs if costs are low. One visit moves a multiplier 
 costs take many epochs. Newton's method for a smoothed hinge (cutting_plane.smoothed_newton) does not depend on the
 costs, but needs matrices over all pairs of features, so it is limited to NEWTON_FEATURES features. It starts from the
 ascent's w, which saves half of its steps. For few rows with few features, Newton's method alone takes less time
-(`minimise_few`). If rounding stops the other methods for up to MOST_ROWS rows, two interior-point methods go on: one for
-the shares (cutting_plane.small_qp), and one for w (cutting_plane.kink_path).
+(`minimise_few`). If rounding stops the other methods for up to MOST_ROWS rows, two interior-point methods go on: one
+for the shares (cutting_plane.small_qp), and one for w (cutting_plane.kink_path).
 
 If the epochs over all rows would take minutes, a step makes fewer epochs. If the ascent is predicted to need more
 epochs than a step makes, it gives up, and the line search does the rest (cutting_plane.line_search).
