@@ -14,11 +14,11 @@ from streamsvm.data.rows.source import RowSource
 from streamsvm.options import TrainOptions
 from streamsvm.runs import train as run
 from streamsvm.runs.train import train
-from streamsvm.solvers.cutting_plane import coordinate_ascent
+from streamsvm.solvers.cutting_plane import block_ascent, coordinate_ascent, kink_path
 from streamsvm.solvers.label_newton import setup
 from streamsvm.solvers.label_newton import solver as label_solver
 from streamsvm.solvers.label_newton import steps as label_steps
-from streamsvm.solvers.newton import kinks, l1_solver, solver
+from streamsvm.solvers.newton import l1_solver, solver
 from streamsvm.system import deadline
 from tests.conftest import make_problem
 from tests.label_problems import make_labels
@@ -31,7 +31,7 @@ STARTS = {
     "a step of Newton's method": (solver, "sum_rows", {"loss": "logistic"}, False),
     "a step with the penalty l1": (l1_solver, "sum_rows", {"loss": "logistic", "penalty": "l1"}, False),
     "a step of the interior-point method": (
-        kinks,
+        kink_path,
         "_go_on",
         {"task": "regress", "loss": "epsilon_insensitive"},
         False,
@@ -62,6 +62,8 @@ def test_a_start_in_memory_ends_when_its_time_is_over(
 
     if name.startswith(("an epoch", "a step of labels by")):
         monkeypatch.setattr(setup, "MOST_WEIGHTS", 1)
+        for limit in ("SMALL_PRODUCTS", "NEWTON_FEATURES"):
+            monkeypatch.setattr(block_ascent, limit, 0)
     monkeypatch.setattr(place, function, spend)
     monkeypatch.setattr(run, "time", SimpleNamespace(monotonic=lambda: clock.now))
     source: RowSource = make_problem(1).in_memory()

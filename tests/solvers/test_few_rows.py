@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -66,5 +67,5 @@ def test_a_method_without_a_hessian_is_chosen(task: str, loss: str | None, kind:
     source = make_problem(1, n=N, d=D).in_memory()
     options = TrainOptions(task=task, loss=loss, resident_rows=5)
     assert kind in choose_for_many(choose_solver(options), options, 1, source).losses
-    many = make_problem(1, n=2 * D, d=D).in_memory()
-    assert "smooth" in choose_for_many(choose_solver(options), options, 1, many).losses
+    many, enough = make_problem(1, n=2 * D, d=D).in_memory(), replace(options, resident_rows=D + 1)
+    assert "smooth" in choose_for_many(choose_solver(enough), enough, 1, many).losses

@@ -29,7 +29,7 @@ from streamsvm.numeric.rows import Rows
 from streamsvm.options import TrainOptions
 from streamsvm.passes import Scan
 from streamsvm.runs import tune, update
-from streamsvm.runs.calibrate import FoldFits, calibrate
+from streamsvm.runs.calibrate import FoldFits, calibrate, make_folds
 from streamsvm.runs.results import Event
 from streamsvm.runs.train import Training, train
 from streamsvm.runs.tune import train_together
@@ -337,10 +337,11 @@ def test_the_pass_after_the_last_step_ends_a_wait(
     }
     owner, name = owners[what]
     go_on, gone = getattr(owner, name), list[bool]()
+    folds = make_folds(dataset, TrainOptions(), "sigmoid")
     trains: dict[str, Callable[[], Any]] = {
         "grid": partial(tune.tune, dataset, TrainOptions(), [1.0], folds=2),
         "ball": partial(update.train_from, dataset, TrainOptions(), tmp_path / "run", keep_ball=True),
-        "calibration": partial(calibrate, dataset, TrainOptions(), "sigmoid", train(dataset, TrainOptions())),
+        "calibration": partial(calibrate, dataset, TrainOptions(), folds, train(dataset, TrainOptions())),
     }
 
     def is_late() -> bool:
