@@ -28,7 +28,7 @@ def count_rows(n_classes: int) -> int:
     return max(LEAST_ROWS, MOST_SCORES // n_classes)
 
 
-def score_bytes(n_classes: int, n_rows: int = MOST_SCORES) -> int:
+def score_bytes(n_classes: int, n_rows: int) -> int:
     """Return the bytes of the scores that are held at once. n_rows: the most rows of a tile."""
     return 8 * SCORE_ARRAYS * n_classes * min(n_rows, count_rows(n_classes))
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.data.rows.source import RowSource, plan_groups
+from streamsvm.data.rows.source import RowSource, find_largest_tile, plan_groups
 from streamsvm.losses.softmax import score_bytes
 from streamsvm.numeric.rows import Rows
 from streamsvm.options import TrainOptions, count_driver_threads
@@ -44,9 +44,10 @@ class SoftmaxSolver(ClassModel, Solver):
         most = min(most_cuts(self.width), max(LEAST_CUTS, CUTS_BYTES // (8 * self.width)))
         limits = {"threads": count_driver_threads(options), "max_cuts": most}
         self.parameters = Softmax(class_costs=costs, resident_rows=1, **limits, **about)
-        need, threads = self.memory(1), self.parameters.threads
+        threads = self.parameters.threads
+        need = self.memory(threads)
         levels = (len(plan_groups(source)) - 1).bit_length()  # of the tree of sums; one total waits on each of them
-        other = need.driver_bytes + need.shared_bytes + threads * source.stream_bytes()
+        other = need.driver_bytes + need.shared_bytes + need.walk_bytes + threads * source.stream_bytes()
         other += (3 * threads + levels) * need.totals_bytes
         n, row_bytes = source.n_rows, self._find_row_bytes()
         n_rows = budget.count_rows(n, options.resident_rows, row_bytes, other, n)
@@ -75,17 +76,18 @@ class SoftmaxSolver(ClassModel, Solver):
         """Yield the passes of the steps."""
         return solve(self.parameters, state)
 
-    def memory(self, threads: int) -> MemoryNeed:  # noqa: ARG002
-        """Return the memory of the sample, the cuts and the sums of a pass."""
+    def memory(self, threads: int) -> MemoryNeed:
+        """Return the memory of the sample, the cuts, the sums of a pass, and the scores of tiles."""
         width, K = self.width, len(self.parameters.class_costs)
         is_summed = width <= MOST_CURVED
         curved = 8 * (width**2 if is_summed else K * K + width)
         axes = 8 * (self.source.n_features + 1) ** 2 if self.source.n_features <= MOST_AXES else 0
-        points, tile = 8 * (max(len(FIRST_STEPS), len(STEPS)) + 1) * width, score_bytes(K)
+        points = 8 * (max(len(FIRST_STEPS), len(STEPS)) + 1) * width
         more = self.parameters.resident_rows * self._find_row_bytes()
         more += 8 * VECTORS * width + 3 * axes + 4 * PART_ROWS * self.source.n_features
         more += (4 + SUMMED_PARTS * is_summed) * curved
-        return self.parameters.need_memory(width, points + curved + tile, 2 * points, more)
+        need = self.parameters.need_memory(width, points + curved, 2 * points, more)
+        return replace(need, walk_bytes=threads * score_bytes(K, find_largest_tile(self.source)))
 
 
 def run_kernels(group: str, rows: Rows) -> None:  # noqa: ARG001
