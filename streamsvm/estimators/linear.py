@@ -468,12 +468,3 @@ class RankSVM(BaseSVM):
 
     def _get_model(self) -> Any:
         return put_weights(self.model_, self.coef_, self.model_.intercept)
-
-
-def __getattr__(name: str) -> Any:
-    """Return LogisticRegression, which pickles of version 0.2 look for in this module."""
-    if name != "LogisticRegression":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from streamsvm.estimators.logistic import LogisticRegression  # it imports this module
-
-    return LogisticRegression

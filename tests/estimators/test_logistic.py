@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from pathlib import Path
 
 import dask.array
@@ -76,7 +75,3 @@ def test_a_loss_that_a_solver_does_not_minimise_is_refused() -> None:
         InputError, match="loss 'huber': the losses of the task classify are hinge, squared_hinge, logistic"
     ):
         LinearSVC(loss="huber").fit(X, Y)
-
-
-def test_the_class_is_found_where_older_pickles_name_it() -> None:
-    assert pickle.loads(b"cstreamsvm.estimators.linear\nLogisticRegression\n.") is LogisticRegression
