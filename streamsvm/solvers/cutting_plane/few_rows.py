@@ -15,13 +15,13 @@ from streamsvm.numeric.rows import F64
 from streamsvm.solvers.cutting_plane import small_qp
 from streamsvm.solvers.cutting_plane.smoothed_newton import (
     FIRST_WIDTH,
-    FLAT,
-    LINE_STEPS,
     MOST_STEPS,
     NARROWER,
     NARROWEST,
     HingeRows,
     Optimum,
+    find_share,
+    search_line,
 )
 
 MOST_PRODUCTS = 1 << 20  # with more products in a step, (n + width) width^2, BLAS and LAPACK would take less time
@@ -56,7 +56,7 @@ def _minimise(signed: F64, costs: F64, tol: float, w: F64, width: float) -> tupl
         matrix[:] = 0.0
         for i in range(costs.size):
             slack[i] = 1.0 - _dot(signed[i], w)
-            shares[i] = _find_share(slack[i], width)
+            shares[i] = find_share(slack[i], width)
             own, multiplier = costs[i] * max(slack[i], 0.0), costs[i] * shares[i]
             loss, gained, added = loss + own, gained + multiplier, added + own - multiplier * slack[i]
             bend = costs[i] / (2.0 * width) if abs(slack[i]) <= width else 0.0
@@ -78,7 +78,7 @@ def _minimise(signed: F64, costs: F64, tol: float, w: F64, width: float) -> tupl
                 break
             for i in range(costs.size):
                 along[i] = _dot(signed[i], step)
-            length = _search_line(_dot(w, step), _dot(step, step), slack, along, costs, shares, width)
+            length = search_line(_dot(w, step), _dot(step, step), slack, along, costs, shares, width)
             w = _add(w, length, step)
         if length == 0.0 and width < NARROWEST:
             break
@@ -105,12 +105,6 @@ def _add(a: F64, factor: float, b: F64) -> F64:
 
 
 @register_jitable
-def _find_share(slack: float, width: float) -> float:
-    """Return a_i of the slack 1 - m_i."""
-    return min(max(0.5 + slack / (2.0 * width), 0.0), 1.0)
-
-
-@register_jitable
 def _solve(matrix: F64, x: F64) -> bool:
     """Replace x by the z with (I + A) z = x; return False if rounding has made I + A singular, or it overflows.
 
@@ -129,21 +123,3 @@ def _solve(matrix: F64, x: F64) -> bool:
         for k in range(j):
             x[k] -= matrix[j, k] * x[j]
     return True
-
-
-@register_jitable
-def _search_line(first: float, second: float, slack: F64, along: F64, costs: F64, shares: F64, width: float) -> float:
-    """Return the step length, at most 1; 0 if the step does not descend. See smoothed_newton for the arguments."""
-    at_start = first
-    for i in range(costs.size):
-        at_start -= costs[i] * shares[i] * along[i]
-    low, high, t = 0.0, 1.0, 1.0
-    for _ in range(LINE_STEPS if at_start < 0.0 else 0):
-        slope = first + t * second
-        for i in range(costs.size):
-            slope -= costs[i] * _find_share(slack[i] - t * along[i], width) * along[i]
-        if abs(slope) <= -FLAT * at_start or (slope < 0.0 and t == 1.0):
-            return t
-        low, high = (t, high) if slope < 0.0 else (low, t)
-        t = (low + high) / 2
-    return low

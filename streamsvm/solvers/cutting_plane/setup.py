@@ -27,7 +27,7 @@ from streamsvm.solvers.cutting_plane.cuts import exact_bytes
 from streamsvm.solvers.cutting_plane.few_rows import minimise_few
 from streamsvm.solvers.cutting_plane.line_search_setup import TwoSolvers, make_line_search, read_parameters
 from streamsvm.solvers.cutting_plane.small_qp import MATRICES, MOST_ROWS, PRODUCTS, ROW_COPIES, can_refine
-from streamsvm.solvers.cutting_plane.smoothed_newton import HingeRows
+from streamsvm.solvers.cutting_plane.smoothed_newton import HingeRows, search_line
 from streamsvm.solvers.one_read import setup as one_read
 from streamsvm.solvers.options import CuttingPlane
 from streamsvm.solvers.solver import Budget, DualWatch, LinearSolver, Solver, describe_parameters
@@ -248,6 +248,7 @@ def run_kernels(group: str, rows: Rows) -> None:
         norm = make_norm(rows, 1.0)
         measure_rows(norm, rows, 1.0)
         bound_rows(norm.bound_by_squares(), rows, 1.0)
+        search_line(-1.0, 1.0, *np.ones((4, 2)), 1.0)
         return
     if group == "ascent":
         part = make_part(rows, np.ones(2), 1.0, np.zeros(2))

@@ -31,12 +31,14 @@ from functools import reduce
 from typing import Any
 
 import numpy as np
+from numba import njit
+from numba.extending import register_jitable
 from scipy.linalg import cho_factor, cho_solve
 
 from streamsvm.numeric.equations import solve_definite
 from streamsvm.numeric.gram import sum_products
 from streamsvm.numeric.labels import read_labels
-from streamsvm.numeric.rows import F64, I64, Rows, add_rows, score_rows, slice_rows
+from streamsvm.numeric.rows import F64, I64, REORDERED_SUMS, Rows, add_rows, score_rows, slice_rows
 from streamsvm.solvers.cutting_plane.cuts import RowSums
 from streamsvm.system import interrupts
 from streamsvm.system.threads import map_on_threads
@@ -211,7 +213,7 @@ def minimise(
             break
         along = data.find_margins(step)
         first, second = float((product - quadratic.slope) @ step), float(step @ quadratic.multiply(step))
-        length = _search_line(first, second, slack, along, costs, shares, smoothing)
+        length = search_line(first, second, slack, along, costs, shares, smoothing)
         if length == 0.0 and not len(near) and not on_edge:
             on_edge = True
             continue
@@ -245,28 +247,30 @@ def _choose_width(data: HingeRows, quadratic: _Quadratic, slack: F64, widest: fl
     return float(widths[int(np.argmax(bounds))])
 
 
-def _search_line(
-    first: float, second: float, slack: F64, along: F64, costs: F64, shares: F64, smoothing: float
-) -> float:
+@register_jitable
+def find_share(slack: float, width: float) -> float:
+    """Return a_i of the slack 1 - m_i."""
+    return min(max(0.5 + slack / (2.0 * width), 0.0), 1.0)
+
+
+@njit(cache=True, nogil=True, fastmath=REORDERED_SUMS)
+def search_line(first: float, second: float, slack: F64, along: F64, costs: F64, shares: F64, width: float) -> float:
     """Return the step length, at most 1, at which the derivative is nearly 0; return 0 if the step does not descend.
 
     first, second: the derivative of the quadratic part at the start, and its change along the whole step. slack (n,):
     the values 1 - m_i at the start. along (n,): the change of the margins along the step. costs (n,): C_i. shares (n,):
-    the shares a_i at the start. smoothing: the width.
+    the shares a_i at the start.
     """
-    at_start = float(first - (costs * shares) @ along)
-    if not at_start < 0.0:
-        return 0.0
+    at_start = first
+    for i in range(costs.size):
+        at_start -= costs[i] * shares[i] * along[i]
     low, high, t = 0.0, 1.0, 1.0
-    for _ in range(LINE_STEPS):
-        derivative = float(first + t * second - (costs * _find_shares(slack - t * along, smoothing)) @ along)
-        if abs(derivative) <= FLAT * -at_start:
+    for _ in range(LINE_STEPS if at_start < 0.0 else 0):
+        slope = first + t * second
+        for i in range(costs.size):
+            slope -= costs[i] * find_share(slack[i] - t * along[i], width) * along[i]
+        if abs(slope) <= -FLAT * at_start or (slope < 0.0 and t == 1.0):
             return t
-        if derivative < 0.0:
-            if t == 1.0:
-                return t
-            low = t
-        else:
-            high = t
+        low, high = (t, high) if slope < 0.0 else (low, t)
         t = (low + high) / 2
     return low
