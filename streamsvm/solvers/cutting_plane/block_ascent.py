@@ -138,14 +138,15 @@ class BlockAscent:
 
     def improve(self, state: State, rows: Rows) -> tuple[State, F64]:
         """Improve the shares of all rows; return the state with their w, and the point from which to search to it."""
-        is_small = few_rows.is_small(rows.n_rows, len(state.best_w))
-        if rows.n_rows <= small_qp.MOST_ROWS and state.passes >= (1 if is_small else ASCENT_PASSES):
+        is_few, none = rows.n_rows <= small_qp.MOST_ROWS, Linear(np.zeros(len(state.best_w)), 0.0)
+        is_small = is_few and few_rows.is_small(rows.n_rows, len(state.best_w))
+        if is_few and state.passes >= (1 if is_small else ASCENT_PASSES):
             if state.stuck < TRIES:
                 state = _improve_few(read_rows(self, rows), FEW_SHARE * self.tol, state)
             return state, state.best_w
         if is_small:
             data = read_rows(self, rows)
-            return _take_optimum(state, data, few_rows.minimise_few(data, SMALL_SHARE * self.tol, state.master_w))
+            return _take_optimum(state, data, few_rows.minimise_few(data, none, SMALL_SHARE * self.tol, state.master_w))
         n_numbers = max(1, rows.X.data.size if isinstance(rows.X, CsrRows) else rows.X.size)
         by_newton, most = rows.X.shape[1] <= NEWTON_FEATURES, max(1, int(MOST_NUMBERS / n_numbers))
         is_long = not by_newton and state.epochs > most
@@ -162,7 +163,7 @@ class BlockAscent:
             return replace(state, epochs=0, slow=True), found.mean
         if found.is_enough or not by_newton:
             return state, found.mean
-        data, none = read_rows(self, rows), Linear(np.zeros(len(found.w)), 0.0)
+        data = read_rows(self, rows)
         return _take_optimum(state, data, minimise(data, none, NEWTON_SHARE * self.tol, found.w, smoothing=WIDTH))
 
     def list_scans(self, state: State, ends: F64) -> list[Scan]:

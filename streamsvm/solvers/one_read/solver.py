@@ -39,6 +39,7 @@ from streamsvm.numeric.row_norms import RowNorm
 from streamsvm.numeric.rows import F64, I64, find_first_rows
 from streamsvm.passes import All, Requests, Scan, Step, Subset, Take
 from streamsvm.solvers.cutting_plane import cuts, line_search
+from streamsvm.solvers.cutting_plane.few_rows import minimise_rows
 from streamsvm.solvers.cutting_plane.line_search import PointTotals, Segment, start_points, start_totals
 from streamsvm.solvers.cutting_plane.master import bound_dual, minimise_master
 from streamsvm.solvers.cutting_plane.near_rows import (
@@ -50,7 +51,7 @@ from streamsvm.solvers.cutting_plane.near_rows import (
     gather,
     scan_near,
 )
-from streamsvm.solvers.cutting_plane.smoothed_newton import HingeRows, Linear, minimise, read_rows
+from streamsvm.solvers.cutting_plane.smoothed_newton import HingeRows, Linear, read_rows
 from streamsvm.solvers.one_read.state import ALLOWANCE, OneRead, State, look_at_centre
 from streamsvm.solvers.one_read.trust_region import STEPS, Aim, choose_centre, update_trust
 
@@ -83,7 +84,7 @@ def prove(
     beyond = sums - data.sum_up((kept.margins[near] < 1.0).astype(np.float64))
     far = Linear(beyond.vectors, beyond.offsets)
     state = replace(state, resident=kept.numbers, weight=weight, radius=kept.radius)
-    found = minimise(data, far, NEAR_SHARE * settings.tol, state.centre)
+    found = minimise_rows(data, far, NEAR_SHARE * settings.tol, state.centre)
     moved, _ = RowNorm(state.A).bound_move(found.w - state.centre)
     step = min(1.0, (1.0 - 1e-9) * state.radius / moved) if moved > 0.0 else 1.0
     last = state.centre + step * (found.w - state.centre)
