@@ -14,7 +14,7 @@ from streamsvm.data.rows.source import RowSource
 from streamsvm.options import TrainOptions
 from streamsvm.runs import train as run
 from streamsvm.runs.train import train
-from streamsvm.solvers.cutting_plane import block_ascent, coordinate_ascent, kink_path
+from streamsvm.solvers.cutting_plane import block_ascent, coordinate_ascent, kink_path, smoothed_newton
 from streamsvm.solvers.label_newton import setup
 from streamsvm.solvers.label_newton import solver as label_solver
 from streamsvm.solvers.label_newton import steps as label_steps
@@ -62,8 +62,8 @@ def test_a_start_in_memory_ends_when_its_time_is_over(
 
     if name.startswith(("an epoch", "a step of labels by")):
         monkeypatch.setattr(setup, "MOST_WEIGHTS", 1)
-        for limit in ("SMALL_PRODUCTS", "NEWTON_FEATURES"):
-            monkeypatch.setattr(block_ascent, limit, 0)
+        monkeypatch.setattr(smoothed_newton, "FEW_ROWS", 0)
+        monkeypatch.setattr(block_ascent, "NEWTON_FEATURES", 0)
     monkeypatch.setattr(place, function, spend)
     monkeypatch.setattr(run, "time", SimpleNamespace(monotonic=lambda: clock.now))
     source: RowSource = make_problem(1).in_memory()

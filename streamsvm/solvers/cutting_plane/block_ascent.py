@@ -54,6 +54,7 @@ from streamsvm.solvers.cutting_plane.smoothed_newton import (
     HingeRows,
     Linear,
     Optimum,
+    is_small,
     minimise,
     minimise_few,
     read_rows,
@@ -65,7 +66,6 @@ ASCENT_SHARE_IN_MEMORY = 0.9  # the ascent stops at this share of the requested 
 LESS = 0.5  # after each pass, the gap at which the ascent stops is multiplied by this factor
 FEW_SHARE = 0.5  # the interior-point method stops at this share of the requested gap
 NEWTON_SHARE = 0.8  # Newton's method stops at this share of the requested gap, and the pass then proves the gap
-SMALL_PRODUCTS = 1 << 20  # with more products in a step, (n + width) width^2, BLAS and LAPACK take less time
 PATH_STEPS = 300  # the maximum number of steps of the interior-point method for w; rounding stops it sooner
 SMALL_SHARE = 0.01  # this share for few rows with few features, where the last steps take no time
 NEWTON_FEATURES = 1000  # with more features, Newton's matrices take too much memory
@@ -149,15 +149,15 @@ class BlockAscent:
 
     def improve(self, state: State, rows: Rows) -> tuple[State, F64]:
         """Improve the shares of all rows; return the state with their w, and the point from which to search to it."""
-        width, are_few = len(state.best_w), rows.n_rows <= small_qp.MOST_ROWS
-        is_small = are_few and (rows.n_rows + width) * width**2 <= SMALL_PRODUCTS
-        if are_few and state.passes >= (1 if is_small else ASCENT_PASSES):
+        are_few, none = rows.n_rows <= small_qp.MOST_ROWS, Linear(np.zeros(len(state.best_w)), 0.0)
+        are_small = are_few and is_small(rows.n_rows, len(state.best_w))
+        if are_few and state.passes >= (1 if are_small else ASCENT_PASSES):
             if state.stuck >= TRIES:
                 return state, state.best_w
             return _go_on_with_few(read_rows(self, rows), FEW_SHARE * self.tol, state)
-        if is_small:
+        if are_small:
             data = read_rows(self, rows)
-            return _take_optimum(state, data, minimise_few(data, SMALL_SHARE * self.tol, state.master_w))
+            return _take_optimum(state, data, minimise_few(data, none, SMALL_SHARE * self.tol, state.master_w))
         n_numbers = max(1, rows.X.data.size if isinstance(rows.X, CsrRows) else rows.X.size)
         by_newton, most = rows.X.shape[1] <= NEWTON_FEATURES, max(1, int(MOST_NUMBERS / n_numbers))
         is_long = not by_newton and state.epochs > most
@@ -174,7 +174,7 @@ class BlockAscent:
             return replace(state, epochs=0, slow=True), found.mean
         if found.is_enough or not by_newton:
             return state, found.mean
-        data, none = read_rows(self, rows), Linear(np.zeros(len(found.w)), 0.0)
+        data = read_rows(self, rows)
         return _take_optimum(state, data, minimise(data, none, NEWTON_SHARE * self.tol, found.w, smoothing=WIDTH))
 
     def list_scans(self, state: State, ends: F64) -> list[Scan]:

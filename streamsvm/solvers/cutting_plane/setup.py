@@ -26,7 +26,7 @@ from streamsvm.solvers.cutting_plane.coordinate_ascent import ascend, make_part
 from streamsvm.solvers.cutting_plane.cuts import exact_bytes
 from streamsvm.solvers.cutting_plane.line_search_setup import TwoSolvers, make_line_search, read_parameters
 from streamsvm.solvers.cutting_plane.small_qp import MATRICES, MOST_ROWS, PRODUCTS, ROW_COPIES, can_refine
-from streamsvm.solvers.cutting_plane.smoothed_newton import HingeRows, minimise_few
+from streamsvm.solvers.cutting_plane.smoothed_newton import HingeRows, Linear, minimise_few, search_line
 from streamsvm.solvers.one_read import setup as one_read
 from streamsvm.solvers.options import CuttingPlane
 from streamsvm.solvers.solver import Budget, DualWatch, LinearSolver, Solver, describe_parameters
@@ -245,17 +245,19 @@ def set_up(source: RowSource, options: TrainOptions, own: CuttingPlane, budget: 
 
 def run_kernels(group: str, rows: Rows) -> None:
     """Call the compiled functions of one group: "one-read", "ascent", or any other name for cuts and losses."""
+    data = HingeRows(rows, np.ones(2), np.ones(2), 1.0)
     if group == "one-read":
         norm = make_norm(rows, 1.0)
         measure_rows(norm, rows, 1.0)
         bound_rows(norm.bound_by_squares(), rows, 1.0)
+        minimise_few(data, Linear(np.zeros(3), 0.0), 1.0, np.zeros(3))
+        search_line(-1.0, 1.0, *np.ones((4, 2)), 1.0)
         return
     if group == "ascent":
         part = make_part(rows, np.ones(2), 1.0, np.zeros(2))
         ascend([part], 1.0, np.zeros(3), 0.0, 0.0, 1, (0,))
-        data = HingeRows(rows, np.ones(2), np.ones(2), 1.0)
         data.add_products(None, np.arange(2), np.ones(2))
-        minimise_few(data, 1.0, np.zeros(3))
+        minimise_few(data, Linear(np.zeros(3), 0.0), 1.0, np.zeros(3))
         return
     add_to_totals(line_search.start_totals(1, 3), rows, np.zeros((2, 3)), np.ones(2), np.ones(1), 1.0)
     compute_scores_of_parts(rows.X, np.zeros((1, 2)), np.zeros(2, np.int64), np.array([0, 2]))

@@ -38,7 +38,17 @@ from scipy.linalg import cho_factor, cho_solve
 from streamsvm.numeric.equations import solve_definite
 from streamsvm.numeric.gram import sum_products
 from streamsvm.numeric.labels import read_labels
-from streamsvm.numeric.rows import F64, I64, CsrRows, Rows, add_rows, score_rows, slice_rows, to_dense
+from streamsvm.numeric.rows import (
+    F64,
+    I64,
+    REORDERED_SUMS,
+    CsrRows,
+    Rows,
+    add_rows,
+    score_rows,
+    slice_rows,
+    to_dense,
+)
 from streamsvm.solvers.cutting_plane.cuts import RowSums
 from streamsvm.system import interrupts
 from streamsvm.system.threads import map_on_threads
@@ -52,6 +62,8 @@ MOST_IDLE_STEPS = 30  # rounding is the limit after this many steps in which nei
 SHORT = 0.1  # a step is short if it is less than this share of the whole Newton step
 START_WIDTHS = 8  # the number of widths that are tried at a start other than 0
 LINE_STEPS = 30  # bisections of a line search
+FEW_ROWS = 4096  # `minimise_few` copies the rows in float64, and does not look at the time limit or Ctrl-C
+FEW_PRODUCTS = 1 << 20  # with more products in a step, (n + width) width^2, BLAS and LAPACK take less time
 FLAT = 0.1  # a line search ends where the derivative falls to this share of its initial value
 
 
@@ -213,7 +225,7 @@ def minimise(
             break
         along = data.find_margins(step)
         first, second = float((product - quadratic.slope) @ step), float(step @ quadratic.multiply(step))
-        length = _search_line(first, second, slack, along, costs, shares, smoothing)
+        length = search_line(first, second, slack, along, costs, shares, smoothing)
         if length == 0.0 and not len(near) and not on_edge:
             on_edge = True
             continue
@@ -248,35 +260,50 @@ def _choose_width(data: HingeRows, quadratic: _Quadratic, slack: F64, widest: fl
     return float(widths[int(np.argmax(bounds))])
 
 
-def _search_line(
-    first: float, second: float, slack: F64, along: F64, costs: F64, shares: F64, smoothing: float
-) -> float:
+@njit(cache=True, nogil=True, fastmath=REORDERED_SUMS)
+def search_line(first: float, second: float, slack: F64, along: F64, costs: F64, shares: F64, width: float) -> float:
     """Return the step length, at most 1, at which the derivative is nearly 0; return 0 if the step does not descend.
 
     first, second: the derivative of the quadratic part at the start, and its change along the whole step. slack (n,):
     the values 1 - m_i at the start. along (n,): the change of the margins along the step. costs (n,): C_i. shares (n,):
-    the shares a_i at the start. smoothing: the width.
+    the shares a_i at the start.
     """
-    at_start = float(first - (costs * shares) @ along)
-    if not at_start < 0.0:
-        return 0.0
+    at_start = first
+    for i in range(costs.size):
+        at_start -= costs[i] * shares[i] * along[i]
     low, high, t = 0.0, 1.0, 1.0
-    for _ in range(LINE_STEPS):
-        derivative = float(first + t * second - (costs * _find_shares(slack - t * along, smoothing)) @ along)
-        if abs(derivative) <= FLAT * -at_start:
+    for _ in range(LINE_STEPS if at_start < 0.0 else 0):
+        slope = first + t * second
+        for i in range(costs.size):
+            slope -= costs[i] * _find_shares(slack[i] - t * along[i], width) * along[i]
+        if abs(slope) <= -FLAT * at_start or (slope < 0.0 and t == 1.0):
             return t
-        if derivative < 0.0:
-            if t == 1.0:
-                return t
-            low = t
-        else:
-            high = t
+        low, high = (t, high) if slope < 0.0 else (low, t)
         t = (low + high) / 2
     return low
 
 
-def minimise_few(data: HingeRows, tol: float, start: F64) -> Optimum:
-    """Minimise 1/2 |w|^2 and the hinge losses of few rows with few features, in one compiled function.
+def is_small(n_rows: int, width: int) -> bool:
+    """Return whether n_rows rows of `width` entries, constant feature included, are few enough for `minimise_few`."""
+    return n_rows <= FEW_ROWS and (n_rows + width) * width**2 <= FEW_PRODUCTS
+
+
+def count_bytes(n_rows: int, width: int) -> int:
+    """Return the bytes of the largest copy of at most n_rows rows that are few enough."""
+    return 8 * min(width * min(n_rows, FEW_ROWS), FEW_PRODUCTS // width)
+
+
+def minimise_rows(data: HingeRows, linear: Linear, tol: float, start: F64) -> Optimum:
+    """Minimise F by `minimise_few` if the rows are few and it reaches the gap, and otherwise by `minimise`."""
+    if is_small(len(data.y), len(start)):
+        found = minimise_few(data, linear, tol, start)
+        if found.objective - found.lower_bound <= tol * abs(found.objective):
+            return found
+    return minimise(data, linear, tol, start)
+
+
+def minimise_few(data: HingeRows, linear: Linear, tol: float, start: F64) -> Optimum:
+    """Minimise F with few rows and few features, in one compiled function. Equal input gives equal bits.
 
     Calling the parts of a step from Python takes twenty times as long as computing them for few rows. A step takes only
     microseconds, so the search is simpler: it always begins with the first width, wherever it starts; no short step
@@ -285,19 +312,22 @@ def minimise_few(data: HingeRows, tol: float, start: F64) -> Optimum:
     X, signed = data.rows.X, np.empty((len(data.y), len(start)))
     signed[:, :-1], signed[:, -1] = to_dense(X) if isinstance(X, CsrRows) else X, data.bias_feature
     signed *= data.y[:, None]
-    return Optimum(*_minimise_few(signed, data.costs, tol, start, FIRST_WIDTH))
+    slope, start = np.array(linear.slope), np.array(start)  # compiled code takes only writable arrays
+    return Optimum(*_minimise_few(signed, data.costs, slope, linear.value, tol, start, FIRST_WIDTH))
 
 
 @njit(cache=True, nogil=True)
-def _minimise_few(signed: F64, costs: F64, tol: float, w: F64, width: float) -> tuple[F64, float, F64, float]:
-    """Return the fields of the Optimum. signed (n, d+1): y_i x_i. w: the start.
+def _minimise_few(
+    signed: F64, costs: F64, slope: F64, value: float, tol: float, w: F64, width: float
+) -> tuple[F64, float, F64, float]:
+    """Return the fields of the Optimum. signed (n, d+1): y_i x_i. slope, value: the linear part of F. w: the start.
 
     Loops take the compiler less time than operations on whole arrays.
     """
     best_w, lowest, best_shares, highest = w, np.inf, np.zeros(costs.size), -np.inf
     slack, along, matrix = np.empty(costs.size), np.empty(costs.size), np.empty((w.size, w.size))
     for _ in range(MOST_STEPS):
-        shares, v, loss, gained, added = np.empty(costs.size), np.zeros(w.size), 0.0, 0.0, 0.0
+        shares, v, loss, gained, added = np.empty(costs.size), slope.copy(), value, value, 0.0
         matrix[:] = 0.0
         for i in range(costs.size):
             slack[i] = 1.0 - _dot(signed[i], w)
@@ -309,12 +339,12 @@ def _minimise_few(signed: F64, costs: F64, tol: float, w: F64, width: float) -> 
                 v[j] += multiplier * signed[i, j]
                 for k in range(j + 1 if bend > 0.0 else 0):
                     matrix[j, k] += bend * signed[i, j] * signed[i, k]
-        objective, bound = _dot(w, w) / 2 + loss, gained - _dot(v, v) / 2
+        objective, bound = _dot(w, w) / 2 - _dot(slope, w) + loss, gained - _dot(v, v) / 2
         if objective < lowest:
             best_w, lowest = w, objective
         if bound > highest:
             best_shares, highest = shares, bound
-        if not lowest - highest > tol * lowest:
+        if not lowest - highest > tol * abs(lowest):
             break
         length = 0.0
         if objective - bound > 2.0 * added:
@@ -323,7 +353,8 @@ def _minimise_few(signed: F64, costs: F64, tol: float, w: F64, width: float) -> 
                 break
             for i in range(costs.size):
                 along[i] = _dot(signed[i], step)
-            length = _search_few(_dot(w, step), _dot(step, step), slack, along, costs, shares, width)
+            first = _dot(w, step) - _dot(slope, step)
+            length = search_line(first, _dot(step, step), slack, along, costs, shares, width)
             w = w + length * step
         if length == 0.0:
             width *= NARROWER
@@ -357,21 +388,3 @@ def _solve(matrix: F64, x: F64) -> bool:
         for k in range(j):
             x[k] -= matrix[j, k] * x[j]
     return True
-
-
-@register_jitable
-def _search_few(first: float, second: float, slack: F64, along: F64, costs: F64, shares: F64, width: float) -> float:
-    """Return the step length, at most 1; 0 if the step does not descend. See `_search_line` for the arguments."""
-    at_start = first
-    for i in range(costs.size):
-        at_start -= costs[i] * shares[i] * along[i]
-    low, high, t = 0.0, 1.0, 1.0
-    for _ in range(LINE_STEPS if at_start < 0.0 else 0):
-        slope = first + t * second
-        for i in range(costs.size):
-            slope -= costs[i] * _find_shares(slack[i] - t * along[i], width) * along[i]
-        if abs(slope) <= -FLAT * at_start or (slope < 0.0 and t == 1.0):
-            return t
-        low, high = (t, high) if slope < 0.0 else (low, t)
-        t = (low + high) / 2
-    return low

@@ -8,6 +8,7 @@ from streamsvm.data.rows.source import RowSource, plan_groups
 from streamsvm.numeric.rows import F64
 from streamsvm.options import TrainOptions, count_driver_threads
 from streamsvm.passes import MemoryNeed, Requests
+from streamsvm.solvers.cutting_plane import smoothed_newton
 from streamsvm.solvers.cutting_plane.cuts import cut_bytes, most_cuts
 from streamsvm.solvers.cutting_plane.line_search import LEADING_PASSES, totals_bytes
 from streamsvm.solvers.cutting_plane.line_search_setup import TwoSolvers, make_line_search, read_parameters
@@ -167,6 +168,7 @@ def need_memory(source: RowSource, parameters: OneRead, share: float, copies: in
     turn_bytes = cut_bytes(width, most_cuts(width) + sample_cuts) - cuts_bytes
     turn_bytes += 8 * width * (3 * sample_cuts + 4 * (POINTS + 3)) + 32 * TILE_ROWS * (KEPT_POINTS + 1)
     turn_bytes += 8 * (ROW_VECTORS * parameters.resident_rows + MATRICES * width**2)
+    turn_bytes += smoothed_newton.count_bytes(parameters.resident_rows, width)
     driver_bytes = copies * rows_bytes + cuts_bytes + turn_bytes
     totals = sums_bytes(width) + HELD * (int(group_rows * share) + 1) * row_bytes
     shared = 8 * 2 * ((POINTS + 7) * width + width**2)  # twice, since passes of several fits in one read copy these

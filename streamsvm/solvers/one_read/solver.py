@@ -50,7 +50,7 @@ from streamsvm.solvers.cutting_plane.near_rows import (
     gather,
     scan_near,
 )
-from streamsvm.solvers.cutting_plane.smoothed_newton import HingeRows, Linear, minimise, read_rows
+from streamsvm.solvers.cutting_plane.smoothed_newton import HingeRows, Linear, minimise_rows, read_rows
 from streamsvm.solvers.one_read.state import ALLOWANCE, OneRead, State, look_at_centre
 from streamsvm.solvers.one_read.trust_region import STEPS, Aim, choose_centre, update_trust
 
@@ -83,7 +83,7 @@ def prove(
     beyond = sums - data.sum_up((kept.margins[near] < 1.0).astype(np.float64))
     far = Linear(beyond.vectors, beyond.offsets)
     state = replace(state, resident=kept.numbers, weight=weight, radius=kept.radius)
-    found = minimise(data, far, NEAR_SHARE * settings.tol, state.centre)
+    found = minimise_rows(data, far, NEAR_SHARE * settings.tol, state.centre)
     moved, _ = RowNorm(state.A).bound_move(found.w - state.centre)
     step = min(1.0, (1.0 - 1e-9) * state.radius / moved) if moved > 0.0 else 1.0
     last = state.centre + step * (found.w - state.centre)

@@ -26,7 +26,7 @@ from streamsvm.solvers.cutting_plane import line_search
 from streamsvm.solvers.cutting_plane.cuts import CutState, RowSums, extend_products
 from streamsvm.solvers.cutting_plane.master import MASTER_SHARE, solve_cuts
 from streamsvm.solvers.cutting_plane.near_rows import choose_rows, find_margins, find_reach
-from streamsvm.solvers.cutting_plane.smoothed_newton import HingeRows, Linear, Pull, minimise, read_rows
+from streamsvm.solvers.cutting_plane.smoothed_newton import HingeRows, Linear, Pull, minimise, minimise_rows, read_rows
 from streamsvm.solvers.one_read.state import OneRead, State, look_at_centre
 from streamsvm.system import interrupts
 
@@ -147,7 +147,7 @@ def choose_centre(settings: OneRead, state: State, sample: Rows) -> tuple[State,
     h = line_search.read_cuts(at_best).vectors[0] - state.best_cut
     r = state.loss - float(at_best.losses[0]) - float(h @ state.best_w)
     model, M = Linear(-h, r), norm.find_scatter()
-    free = minimise(data, model, MODEL_SHARE * settings.tol, state.best_w).w
+    free = minimise_rows(data, model, MODEL_SHARE * settings.tol, state.best_w).w
     near = replace(state, trust=min(state.trust, _find_room(state, M)))
     w = _pull(near, data, model, M, free)
     expected = _evaluate(data, model, w)
@@ -177,11 +177,11 @@ def _choose_first(settings: OneRead, state: State, sample: Rows) -> State:
     norm, none = make_norm(sample, settings.bias_feature), Linear(np.zeros(len(state.best_w)), 0.0)
     if sample.n_rows == state.n_rows:
         return replace(state, A=norm.A, trust=FARTHEST)
-    w = minimise(read_rows(settings, sample, settings.threads), none, FIRST_TOL, state.centre).w
+    w = minimise_rows(read_rows(settings, sample, settings.threads), none, FIRST_TOL, state.centre).w
     given = state.centre
     halves = [choose_rows(sample, np.arange(k, sample.n_rows, 2)) for k in range(2)]
     data = [read_rows(settings, half, settings.threads) for half in halves]
-    ends = [minimise(replace(half, costs=2 * half.costs), none, HALF_TOL, w).w for half in data]
+    ends = [minimise_rows(replace(half, costs=2 * half.costs), none, HALF_TOL, w).w for half in data]
     predicted = norm.bound_move(ends[0] - ends[1])[0] / 2
     if np.any(given) and norm.bound_move(given - w)[0] <= NOT_FAR * predicted:
         w = given  # the sample cannot rule out that `given` is optimal, and more rows were used to find it

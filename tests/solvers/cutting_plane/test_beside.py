@@ -253,7 +253,7 @@ def solve_pair(way: str, source: ArrayDataset) -> tuple[Solver, list[Step]]:
 
 WAYS = {
     "one-read": make_problem(2, n=700, d=12),
-    "led": make_problem(2, n=700, d=12),
+    "led": make_problem(3, n=700, d=12),
     "block-ascent": make_problem(2, n=400, d=12),
 }
 

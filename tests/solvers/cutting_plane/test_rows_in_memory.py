@@ -75,7 +75,7 @@ def test_few_rows_take_one_pass_or_two_if_newtons_method_fails(monkeypatch: pyte
     assert found.lower_bound is not None
     assert found.objective - found.lower_bound <= 0.02 * options.tol * found.objective
     monkeypatch.setattr(
-        block_ascent, "minimise_few", lambda data, _, w: Optimum(w, np.inf, np.zeros_like(data.y), -np.inf)
+        block_ascent, "minimise_few", lambda data, _, tol, w: Optimum(w, np.inf, np.zeros_like(data.y), -np.inf)
     )
     other = train(problem.in_memory(), options)
     assert (other.status, other.passes) == ("converged", 2)

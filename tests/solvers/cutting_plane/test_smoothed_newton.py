@@ -9,7 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamsvm.solvers.cutting_plane.smoothed_newton import HingeRows, Linear, Pull, minimise, minimise_few
+from streamsvm.solvers.cutting_plane import smoothed_newton
+from streamsvm.solvers.cutting_plane.smoothed_newton import (
+    HingeRows,
+    Linear,
+    Optimum,
+    Pull,
+    minimise,
+    minimise_few,
+    minimise_rows,
+)
 from tests.conftest import F64, Problem, make_problem
 from tests.linear_problems import bracket_by_qp, with_bias
 
@@ -57,8 +66,10 @@ def test_values_are_true_and_the_gap_is_reached(
     start = random.normal(size=d + 1)
     for terms, found in (  # the constant of `linear` makes F positive
         (linear, minimise(data, linear, tol, np.zeros(d + 1))),
-        (none, minimise_few(data, tol, np.zeros(d + 1))),
-        (none, minimise_few(data, tol, start)),
+        (linear, minimise_few(data, linear, tol, np.zeros(d + 1))),
+        (none, minimise_few(data, none, tol, np.zeros(d + 1))),
+        (none, minimise_few(data, none, tol, start)),
+        (linear, minimise_few(data, linear, tol, start)),
     ):
         assert np.all((found.shares >= 0.0) & (found.shares <= 1.0))
         assert found.objective == pytest.approx(evaluate(problem, costs, terms, found.w), rel=1e-9)
@@ -117,9 +128,25 @@ def test_features_of_very_different_scales_are_no_reason_to_stay_at_the_start() 
     problem = replace(problem, X=(problem.X * scales).astype(np.float32))
     costs = problem.costs(1.0)
     data, none = hold(problem, costs), np.zeros(5)
-    for found in (minimise(data, Linear(none, 0.0), 1e-4, none), minimise_few(data, 1e-4, none)):
+    linear = Linear(none, 0.0)
+    for found in (minimise(data, linear, 1e-4, none), minimise_few(data, linear, 1e-4, none)):
         assert found.objective - found.lower_bound <= 1e-4 * found.objective
         assert found.objective < 0.9 * costs.sum(), "better than w = 0"
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_few_rows_are_minimised_in_python_only_if_the_compiled_method_fails(
+    fails: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem, start, calls = make_problem(6, n=900, d=6), np.zeros(7), []
+    data, linear = hold(problem, problem.costs(1.0)), Linear(np.ones(7), 10.0)
+    worst = Optimum(start, np.inf, np.zeros(900), -np.inf)
+    monkeypatch.setattr(smoothed_newton, "minimise", lambda *args: calls.append(1) or minimise(*args))
+    if fails:
+        monkeypatch.setattr(smoothed_newton, "minimise_few", lambda *_: replace(worst, objective=1.0))
+    found = minimise_rows(data, linear, 1e-6, start)
+    assert bool(calls) == fails
+    assert found.objective - found.lower_bound <= 1e-6 * abs(found.objective)
 
 
 @pytest.mark.parametrize("size", [1e-30, 1e19, 1e30])
@@ -128,7 +155,7 @@ def test_what_rounding_cannot_solve_ends_with_true_values(size: float) -> None:
     problem = make_problem(7, n=60, d=3)
     problem = replace(problem, X=(problem.X * np.float32(size)).astype(np.float32))
     costs = problem.costs(1e8)
-    found = minimise_few(hold(problem, costs), 1e-6, np.zeros(4))
+    found = minimise_few(hold(problem, costs), Linear(np.zeros(4), 0.0), 1e-6, np.zeros(4))
     assert np.all(np.isfinite(found.w))
     assert found.objective == pytest.approx(evaluate(problem, costs, Linear(np.zeros(4), 0.0), found.w), rel=1e-6)
     assert found.lower_bound <= found.objective
