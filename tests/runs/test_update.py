@@ -253,7 +253,7 @@ def test_the_totals_of_an_update_are_those_of_the_new_rows(tmp_path: Path) -> No
     assert fit.memory(1).totals_bytes < make_solver(dataset, settings).memory(1).totals_bytes
 
 
-@pytest.mark.parametrize("place", ["cutting_plane.near_rows.add_near", "one_read.solver.minimise"])
+@pytest.mark.parametrize("place", ["cutting_plane.near_rows.add_near", "one_read.solver.minimise_rows"])
 def test_ctrl_c_ends_an_update_without_a_model(place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The signal comes while the new rows are read, or while the problem of all near rows is solved."""
     dataset, append, _ = write(tmp_path / "d.zarr")
