@@ -148,7 +148,7 @@ def _evaluate_losses(model: LinearModel, engine: Engine, losses: Sequence[Loss],
 
 def _add_losses(losses: Sequence[Loss], W: F64, totals: F64, rows: Rows) -> None:
     """Add, for every problem, the losses of the rows, sum |l_i'| |x_i| and sum max l_i'' |x_i|^2."""
-    squares, width = compute_squares(rows.X, np.float64) + 1.0, 2 * max(1, MOST_SCORES // (2 * rows.n_rows))
+    squares, width = compute_squares(rows.X, np.float64) + 1.0, 2 * max(1, MOST_SCORES // (2 * max(1, rows.n_rows)))
     for k, loss in enumerate(losses):
         if k % width == 0:
             some = W[k : k + width]
