@@ -25,6 +25,7 @@ from streamsvm.numeric.rows import F32, F64, I32, I64, REORDERED_SUMS, CsrRows, 
 # Number of rows that are added at once. With fewer rows, reading and writing the matrix takes longer than the products.
 BUFFER_ROWS = 256
 LIGHT_ROWS, LIGHT_COLUMNS = 1024, 512  # number of light rows added at once, and of columns of the matrix per step
+TILE_ROWS = 4096  # the number of rows in memory that are added to a Curvature at a time
 
 
 class Waiting:

@@ -33,48 +33,48 @@ def cut() -> tuple[Any, Any]:
 
 
 def fit_dask_rows(_: Path) -> Any:
-    return LinearSVC().fit(*cut()).coef_
+    return LinearSVC(tol=1e-6).fit(*cut()).coef_
 
 
 def fit_on_client(_: Path) -> Any:
-    return LinearSVC(client=get_client()).fit(X, Y).coef_
+    return LinearSVC(tol=1e-6, client=get_client()).fit(X, Y).coef_
 
 
 def fit_with_a_limit(_: Path) -> Any:
-    return LinearSVC(client=get_client(), max_seconds=WAIT_SECONDS).fit(X, Y).coef_
+    return LinearSVC(tol=1e-6, client=get_client(), max_seconds=WAIT_SECONDS).fit(X, Y).coef_
 
 
 def fit_dask_rows_on_client(_: Path) -> Any:
-    return LinearSVC(client=get_client()).fit(*cut()).coef_
+    return LinearSVC(tol=1e-6, client=get_client()).fit(*cut()).coef_
 
 
 def fit_persisted_rows(_: Path) -> Any:
-    return LinearSVC().fit(*get_client().persist(cut())).coef_
+    return LinearSVC(tol=1e-6).fit(*get_client().persist(cut())).coef_
 
 
 def fit_by_address(_: Path) -> Any:
-    return LinearSVC(client=get_client().scheduler.address).fit(X, Y).coef_
+    return LinearSVC(tol=1e-6, client=get_client().scheduler.address).fit(X, Y).coef_
 
 
 def fit_after_seceding(_: Path) -> Any:
     with worker_client() as client:
-        return LinearSVC(client=client).fit(*cut()).coef_
+        return LinearSVC(tol=1e-6, client=client).fit(*cut()).coef_
 
 
 def ingest_and_fit(folder: Path) -> Any:
-    return LinearSVC().fit(ingest(cut()[0], folder / "rows.zarr", cut()[1])).coef_
+    return LinearSVC(tol=1e-6).fit(ingest(cut()[0], folder / "rows.zarr", cut()[1])).coef_
 
 
 def tune_dask_rows(_: Path) -> Any:
-    return tune(*cut(), C=[1.0], folds=2).estimator.coef_
+    return tune(*cut(), C=[1.0], folds=2, tol=1e-6).estimator.coef_
 
 
 def tune_on_client(_: Path) -> Any:
-    return tune(X, Y, C=[1.0], folds=2, client=get_client()).estimator.coef_
+    return tune(X, Y, C=[1.0], folds=2, tol=1e-6, client=get_client()).estimator.coef_
 
 
 def predict_dask_rows(_: Path) -> Any:
-    model = LinearSVC().fit(X, Y)
+    model = LinearSVC(tol=1e-6).fit(X, Y)
     assert model.score(*cut()) == model.score(X, Y)
     np.testing.assert_array_equal(model.predict(cut()[0]).compute(), model.predict(X))
     return model.coef_
@@ -103,7 +103,7 @@ def test_a_task_gives_up_its_thread_while_it_waits(
 
     The tasks train on temporary datasets, for which another solver is chosen than for rows in memory.
     """
-    expected = LinearSVC().fit(X, Y).coef_
+    expected = LinearSVC(tol=1e-6).fit(X, Y).coef_
     tasks = [busy_client.submit(work, tmp_path / f"{k}", pure=False) for k in range(2)]
     for task in tasks:
-        np.testing.assert_allclose(task.result(WAIT_SECONDS), expected, atol=5e-3)
+        np.testing.assert_allclose(task.result(WAIT_SECONDS), expected, atol=1e-3)

@@ -22,13 +22,12 @@ from scipy.linalg import cho_solve
 
 from streamsvm.losses.convex import Kinks
 from streamsvm.numeric.equations import BOUNDARY_SHARE, factorise, find_length, finish_matrix
-from streamsvm.numeric.gram import Curvature
+from streamsvm.numeric.gram import TILE_ROWS, Curvature
 from streamsvm.numeric.rows import F64, Rows, add_combination, score_rows
 from streamsvm.solvers.cutting_plane.smoothed_newton import Linear
 from streamsvm.system import deadline, interrupts
 from streamsvm.system.errors import TimeLimitError
 
-TILE_ROWS = 4096  # the number of rows that are added to the matrix at a time
 LEAST_ROOM = 1e-15  # the least relative distance of a multiplier from its cost; rounding hides smaller ones
 
 

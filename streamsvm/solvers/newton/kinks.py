@@ -15,6 +15,7 @@ import numpy as np
 
 from streamsvm.certificates.dual_points import Bound, add_dual_sums, bound_by_coefs, start_dual_sums
 from streamsvm.losses.convex import KinkedLoss, Kinks
+from streamsvm.numeric.gram import TILE_ROWS
 from streamsvm.numeric.rounding import SMALLEST, add_row_magnitudes, bound_rounding, sum_exactly
 from streamsvm.numeric.row_norms import RowNorm
 from streamsvm.numeric.rows import F64, Rows
@@ -24,7 +25,6 @@ from streamsvm.solvers.cutting_plane.cuts import RowSums
 from streamsvm.solvers.cutting_plane.kink_path import combine
 from streamsvm.solvers.cutting_plane.near_rows import Look, NearTotals
 from streamsvm.solvers.cutting_plane.smoothed_newton import Linear
-from streamsvm.solvers.newton.steps import TILE_ROWS
 
 GROUP_SHARE = 2  # a group keeps this many times its share of the resident rows, as it may have more near rows
 SUM_ROUNDINGS = 16  # roundings of a term of a sum over rows, in addition to its additions

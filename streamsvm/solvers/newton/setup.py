@@ -9,7 +9,7 @@ import numpy as np
 
 from streamsvm.data.rows.source import TILE_BYTES, RowSource, plan_groups
 from streamsvm.losses.convex import SmoothLoss, has_kinks
-from streamsvm.numeric.gram import BUFFER_ROWS
+from streamsvm.numeric.gram import BUFFER_ROWS, TILE_ROWS
 from streamsvm.numeric.row_norms import RowNorm
 from streamsvm.numeric.rows import Rows
 from streamsvm.options import TrainOptions
@@ -20,7 +20,7 @@ from streamsvm.problems.regression import EpsilonInsensitive
 from streamsvm.solvers.newton.kinks import GROUP_SHARE, scan_near_kinks
 from streamsvm.solvers.newton.l1_solver import L1Newton, minimise_model
 from streamsvm.solvers.newton.solver import ROWS_A_FEATURE, Newton, solve
-from streamsvm.solvers.newton.steps import TILE_ROWS, Look, sum_rows
+from streamsvm.solvers.newton.steps import Look, sum_rows
 from streamsvm.solvers.options import NewtonOptions
 from streamsvm.solvers.solver import LEAST_ROWS, Budget, FirstSample, LinearSolver
 

@@ -33,7 +33,7 @@ from scipy.linalg import cho_solve
 
 from streamsvm.losses.convex import SmoothLoss, has_kinks
 from streamsvm.numeric.equations import factorise, finish_matrix, invert_factor
-from streamsvm.numeric.gram import Curvature
+from streamsvm.numeric.gram import TILE_ROWS, Curvature
 from streamsvm.numeric.rounding import SMALLEST, bound_rounding
 from streamsvm.numeric.row_norms import RowNorm, add_sizes, measure_scaled_rows
 from streamsvm.numeric.rows import F64, I32, I64, CsrRows, Matrix, Rows, add_rows, choose_features, compute_scores
@@ -43,7 +43,6 @@ from streamsvm.system.errors import TimeLimitError
 
 STEPS = (0.01, 0.1, 0.4, 1.0)  # where the loss is evaluated: shares of the line to w
 SCORE_ROUNDINGS = 32  # roundings of a score on the line and of its error bound, in addition to those of its d+1 terms
-TILE_ROWS = 4096  # the number of rows in memory that are added at a time
 NEXT_REACH = 0.2  # the ball's radius as a share of the step; near the minimiser, the step's error is far smaller
 ROUNDINGS = 8.0  # the least radius of a ball, as a multiple of the gradient's error, which blurs the minimiser
 LESS = 0.1  # the factor on the damping after a full step that lowered P
