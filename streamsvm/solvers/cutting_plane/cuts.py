@@ -136,7 +136,7 @@ def move_to_lowest(state: S, W: F64, losses: F64, sizes: F64 | None = None, **ot
     """Move to the point with the lowest P, as `move_to` does; return the state and the index of the point.
 
     W (k, width), losses (k,): the points and the losses there. sizes (width,): the largest |w_j| in the sums, which
-    bound the rounding of the losses (None: those of the point itself). others: arrays with an entry for each point.
+    bound the rounding of the losses (None: the |w_j| of the lowest point). others: arrays with an entry for each point.
     """
     objectives = np.sum(W**2, axis=1) / 2 + losses
     best = int(np.argmin(objectives))

@@ -85,10 +85,9 @@ class NearTotals:
     sums: sums over the rows with m_i < 1. n_rows: the number of all rows. radius: the smallest q_i of a dropped row.
     parts: the kept rows. While the rows of a group are added, `parts` may hold more than twice as many rows as are kept
     in the end.
-    others: the sums that this kind of pass needs as well. If the pass sets rows aside for later passes (Scan.apart),
-    they are over the rows with m_i < 1 that are not set aside; in one_read.kept_ball, over deleted rows; in
-    newton.kinks, they are sums of magnitudes. n_apart: the number of rows set aside. densest: the largest share of a
-    group's rows that is set aside.
+    others: further sums. If the pass sets rows aside for later passes (Scan.apart), they are sums over the rows with
+    m_i < 1 that are not set aside; in one_read.kept_ball, sums over deleted rows; in newton.kinks, sums of magnitudes.
+    n_apart: the number of rows set aside. densest: the largest share of a group's rows that is set aside.
     """
 
     sums: RowSums

@@ -170,9 +170,9 @@ def _hold_rows(source: RowSource, options: TrainOptions, own: CuttingPlane, budg
     ascent is not faster. Ascent is faster in three cases: for arrays in memory, unless they are too large for one
     thread; for more than FEW_ROWS stored rows that all fit into memory, if its price is lower; and if few rows can be
     resident, because ascent then needs fewer reads. Ascent holds the shares of all rows. If the shares do not fit into
-    memory, one read is used instead, unless its sample would be too small. The passes of a line search take less time
-    than those of one read. So they come first if the sample of one read is small, or if the rows fit into memory, where
-    they are soon read from, and one read would take long.
+    memory, one read is used instead, unless its sample would be too small. A pass of a line search takes less time than
+    a pass of one read. So a line search comes first if the sample of one read is small, or if one read would take long
+    and all rows fit into memory, from which they are read quickly.
     """
     if own.acceleration == "block-ascent" or source.n_features > MOST_FEATURES:
         chosen = _set_up_blocks(source, options, own, budget)

@@ -373,7 +373,7 @@ def _dot(a: F64, b: F64) -> float:
 def _solve(matrix: F64, x: F64) -> bool:
     """Replace x by the z with (I + A) z = x; return False if rounding has made I + A singular, or it overflows.
 
-    matrix: A, of which only the lower triangle is read. The Cholesky factor of I + A takes its place.
+    matrix: A; only its lower triangle is read, and the Cholesky factor of I + A replaces it.
     """
     for j in range(x.size):
         pivot = 1.0 + matrix[j, j] - _dot(matrix[j, :j], matrix[j, :j])

@@ -295,7 +295,7 @@ class Model:
 def minimise(sample: Sample, model: Model, start: F64, wanted: float, share: float = 0.0, scores: Any = None) -> F64:
     """Return the minimiser (K, d+1) of F, to 1/2 |grad F|^2 <= wanted + share * F.
 
-    scores: the scores at the start, if they are not those of the sample.
+    scores: the scores at the start (None: those of the sample's rows).
     The search ends early where F is not convex, where rounding leaves no step that descends, or at the deadline.
     """
     W, scores, known = start, scores or sample.score(start), None

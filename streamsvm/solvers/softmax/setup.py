@@ -57,7 +57,7 @@ class SoftmaxSolver(ClassModel, Solver):
 
     def _find_row_bytes(self) -> int:
         scores, is_float64 = SCORES * len(self.parameters.class_costs), self.parameters.needs_float64
-        copies = COPIES * (1 + is_float64)  # those of `COPIES` are float32
+        copies = COPIES * (1 + is_float64)  # COPIES counts copies in float32
         score_bytes = 8 if is_float64 or scores * self.source.n_features <= SCORES * WIDE else 4
         return copies * self.source.nbytes // self.source.n_rows + 8 * ROW_VECTORS + score_bytes * scores
 
