@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict, replace
@@ -54,7 +53,7 @@ from streamsvm.ingestion.write import DatasetWriter, MapTasks
 from streamsvm.numeric.encoding import Encoding
 from streamsvm.numeric.stored_types import FeatureStatistics
 from streamsvm.system.errors import InputError, ReadError
-from streamsvm.system.files import is_remote, refuse_inputs
+from streamsvm.system.files import is_remote, refuse_inputs, remove_shared_folder
 from streamsvm.system.interrupts import caught
 
 if TYPE_CHECKING:
@@ -308,7 +307,7 @@ def _new_place(
         scratch.mkdir(exist_ok=record.goes_on_with_another)
         remove_unfinished(folder)
         yield folder, SharedFolder(scratch)
-        shutil.rmtree(scratch)
+        remove_shared_folder(scratch, scratch)
 
 
 def _require_readable(

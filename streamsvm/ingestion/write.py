@@ -65,8 +65,11 @@ class LocalFolder:
         content: the values of the chunk, its checksum, and, for the last chunk of a shard, the index of the shard.
         Raises InputError if the folder of the array does not exist: it is not shared, or writing was abandoned.
         """
-        SharedFolder(self.folder / name).check()
-        write_parts(self.folder / name / span.key, content, span.begin)
+        folder = self.folder / name
+        SharedFolder(folder).check()
+        for parent in reversed(Path(span.key).parents[:-1]):  # an abandoned task does not make the folder again
+            (folder / parent).mkdir(exist_ok=True)
+        write_parts(folder / span.key, content, span.begin)
 
     def read_chunk(self, name: str, span: Span) -> bytes | None:
         """Return a chunk with its checksum, or None if it does not exist."""

@@ -8,7 +8,6 @@ written them. If the same rows are chunked differently, the last bits of the fea
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -35,7 +34,7 @@ from streamsvm.runs.on_the_fly import Report, find_map
 from streamsvm.runs.records import FeatureCheckpoint, name_checkpoint
 from streamsvm.solvers.options import FeatureOptions
 from streamsvm.system import interrupts
-from streamsvm.system.files import refuse_inputs, to_local_path
+from streamsvm.system.files import refuse_inputs, remove_shared_folder, to_local_path
 from streamsvm.system.machine import peak_bytes
 
 
@@ -75,7 +74,7 @@ def write_mapped(
     start = partial(Written, partial(_open_range, writer.arrays, scratch, stops))
     written: Written = engine.scan(Scan(start, _add_mapped, _join, shared))
     writer.seal(written.ranges, scratch, map_here)
-    shutil.rmtree(scratch.folder)
+    remove_shared_folder(scratch.folder, scratch.folder)
     left, whole = np.cumsum(np.reshape([(0.0, 0.0), *written.traces], (-1, 2)), axis=0)[-1].tolist()
     described, arrays = Features(found, source.scaling, source.feature_names).pack()
     encoding = source.encoding and source.encoding.as_json()

@@ -111,6 +111,16 @@ def list_partials(folder: Path, of: str | None = None) -> list[Path]:
         return []
 
 
+def remove_shared_folder(folder: Path, of: Path) -> None:
+    """Remove a folder to which abandoned tasks may still write. of: the path whose partial name the folder gets first.
+
+    Under its new name, these tasks do not find the folder, so they cannot add a file to it while it is removed.
+    """
+    removed = name_partial(of)
+    folder.rename(removed)
+    shutil.rmtree(removed)
+
+
 def refuse_inputs(out: str | Path, inputs: Iterable[str | Path]) -> None:
     """Raise InputError if `out` is one of the inputs, lies within one, or contains one.
 

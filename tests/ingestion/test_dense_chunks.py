@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from streamsvm.data.open import open_dataset
+from streamsvm.data.store.destination import new_folder
 from streamsvm.data.store.shared_files import SharedFolder
 from streamsvm.ingestion.write import DatasetWriter, RangeWriter, Shape, map_here
 from streamsvm.numeric.rows import Rows
@@ -35,7 +38,7 @@ def cut(rows: Rows, start: int, stop: int) -> Rows:
 
 def open_writer(folder: Path, chunk_rows: int, together: int = 0) -> DatasetWriter:
     """The writer of chunks of so many rows; together: how many of X lie in a shard."""
-    folder.mkdir()
+    folder.mkdir(exist_ok=True)
     shape, chunk_bytes = Shape(N, D, N * D, D, False), chunk_rows * 4 * D
     fields = ("y", "sample_weight", "qid")
     return DatasetWriter(folder, shape, fields, chunk_bytes, "crc32c", shard_bytes=together * (chunk_bytes + 4))
@@ -89,6 +92,30 @@ def test_a_folder_that_was_given_up_stays_away(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"one/X: no such folder; all workers must share"):
         writer.append(make_rows())
     assert [path.name for path in tmp_path.iterdir()] == ["other"]
+
+
+def test_an_abandoned_task_adds_nothing_to_a_folder_that_is_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has found the folder, and writes when some of the files of the folder are gone."""
+    remove, late = shutil.rmtree, list[int]()
+    monkeypatch.setattr(SharedFolder, "check", lambda _: None)
+
+    def remove_slowly(folder: Path, ignore_errors: bool = False) -> None:
+        remove(folder / "spill", ignore_errors)
+        for task in (lambda: scratch.put("rows", [b"abc"], 3), lambda: RangeWriter(arrays, (0, N)).append(make_rows())):
+            with pytest.raises(FileNotFoundError):
+                task()
+            late.append(1)
+        remove(folder, ignore_errors)
+
+    with suppress(KeyError), new_folder(tmp_path / "one") as folder:
+        monkeypatch.setattr("streamsvm.system.files.shutil.rmtree", remove_slowly)
+        arrays, scratch = open_writer(folder, 100).arrays, SharedFolder(folder / "spill")
+        scratch.folder.mkdir()
+        raise KeyError
+    assert len(late) == 2
+    assert os.listdir(tmp_path) == []
 
 
 def test_a_range_that_is_missing_is_noticed(tmp_path: Path) -> None:

@@ -170,7 +170,6 @@ def pair(starts: I64, stops: I64) -> Iterator[tuple[int, int]]:
 
 def write_parts(path: Path, parts: Sequence[bytes | memoryview], begin: int = 0) -> None:
     """Write bytes, given in parts, to a file from byte `begin` on, and flush them to disk."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     with open_to_rewrite(path) as file:
         file.seek(begin)
         for part in parts:

@@ -167,7 +167,8 @@ def new_folder(destination: Path, overwrite: bool = False, resumption: IngestRec
         finally:
             sync(_finish_writes())  # after Ctrl-C or an error, Zarr's own thread still writes files
             if not keeps:
-                shutil.rmtree(partial, ignore_errors=True)
+                with suppress(OSError):
+                    files.remove_shared_folder(partial, destination)
 
 
 def _find_left(destination: Path, resumption: IngestRecord) -> Path | None:

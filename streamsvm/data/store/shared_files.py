@@ -16,7 +16,6 @@ from __future__ import annotations
 import io
 import json
 import logging
-import shutil
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -35,7 +34,7 @@ from streamsvm.data.store.chunks import CRC_BYTES, Bytes, Span, StoredFile, open
 from streamsvm.data.store.places import LocalFile
 from streamsvm.numeric.rows import CsrRows, Rows, pack_rows
 from streamsvm.system.errors import InputError, IntegrityError
-from streamsvm.system.files import name_partial, remove_partials, write_atomically, writing
+from streamsvm.system.files import name_partial, remove_partials, remove_shared_folder, write_atomically, writing
 from streamsvm.system.npz import pack_arrays, unpack_arrays
 
 WRITING = ".writing"  # the object that marks a URL to which a process is writing a dataset
@@ -307,10 +306,8 @@ def make_scratch_folder(parent: str | Path, owner: str) -> Iterator[Path]:
     try:
         yield folder
     finally:
-        removed = name_partial(Path(parent) / name)  # so that abandoned tasks no longer find the folder
         with suppress(FileNotFoundError):
-            folder.rename(removed)
-            shutil.rmtree(removed)
+            remove_shared_folder(folder, Path(parent) / name)
 
 
 class ScratchWriter:
