@@ -19,7 +19,8 @@ costs take many epochs. Newton's method for a smoothed hinge (cutting_plane.smoo
 costs, but needs matrices over all pairs of features, so it is limited to NEWTON_FEATURES features. It starts from the
 ascent's w, which saves half of its steps. For few rows with few features, Newton's method alone takes less time
 (`minimise_few`). If rounding stops the other methods for up to MOST_ROWS rows, two interior-point methods go on: one
-for the shares (cutting_plane.small_qp), and one for w (cutting_plane.kink_path).
+for the shares (cutting_plane.small_qp), and one for w (cutting_plane.kink_path). If the latter fails, Newton's method
+goes on from the w of the shares.
 
 If the epochs over all rows would take minutes, a step makes fewer epochs. If the ascent is predicted to need more
 epochs than a step makes, it gives up, and the line search does the rest (cutting_plane.line_search).
@@ -74,6 +75,7 @@ MOST_NUMBERS = 2e10  # the maximum number of entries that a step's epochs visit 
 FAR = 2.0  # with a gap above this multiple of the requested gap, the ascent was cut short, so LESS is not applied
 MOST_BESIDE = 50_000  # with more features, the cuts of an accompanying line search take too much memory
 WIDTH = 0.2  # the width of the smoothed hinge at the start of Newton's method
+NEAR_WIDTHS = 0.1, 0.01, 0.001  # such widths that are tried at the shares of an interior-point method
 EPOCHS = 10  # the maximum number of epochs on a block and the kept rows, in the first passes
 MORE_EPOCHS = 2  # the factor on the number of epochs after a pass that left the gap above SLOW times its earlier value
 SLOW = 0.4
@@ -269,19 +271,26 @@ def _go_on_with_few(data: HingeRows, tol: float, state: State) -> tuple[State, F
     """Return the state with better shares of a few hundred rows, and the w with the lowest P that was found.
 
     The w of the shares is not enough: with costs or features of extreme scales, rounding in the sum over the rows
-    raises its P.
+    raises its P. Newton's method goes on from it if the interior-point method for w fails, as it often does if costs
+    differ by twelve orders of magnitude.
     """
     used = np.flatnonzero(data.costs > 0.0)
     if not len(used) or len(state.best_w) > NEWTON_FEATURES + 1:
         return _improve_few(data, tol, state), state.best_w
     y, zero, shares = data.y[None, used], np.zeros(len(state.best_w)), state.share.copy()
-    kinks, rows = Kinks(-y, y, data.costs[None, used]), choose_rows(data.rows, used)
-    w, a, objective = minimise_kinks(rows, kinks, data.bias_feature, tol, PATH_STEPS, zero, Linear(zero, 0.0))
+    kinks, rows, none = Kinks(-y, y, data.costs[None, used]), choose_rows(data.rows, used), Linear(zero, 0.0)
+    w, a, objective = minimise_kinks(rows, kinks, data.bias_feature, tol, PATH_STEPS, zero, none)
     shares[used] = a[0] / data.costs[used]
     made = data.combine(shares)
     bound = float(data.costs @ shares) - float(made @ made) / 2
     state, _ = _take_optimum(state, data, Optimum(w, objective, shares, bound))
-    return state if objective - bound <= tol * objective else _improve_few(data, tol, state), w
+    if objective - bound <= tol * objective:
+        return state, w
+    state = _improve_few(data, tol, state)
+    ends = [minimise(data, none, tol, state.master_w, smoothing=width) for width in NEAR_WIDTHS]
+    found = min(ends, key=lambda end: end.objective)
+    state, _ = _take_optimum(state, data, found)
+    return state, w if objective < found.objective else found.w
 
 
 def _improve_few(data: HingeRows, tol: float, state: State) -> State:

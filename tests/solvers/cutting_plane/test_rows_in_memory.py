@@ -17,6 +17,7 @@ from streamsvm.solvers.cutting_plane.coordinate_ascent import Part
 from streamsvm.solvers.cutting_plane.smoothed_newton import Optimum
 from tests.conftest import compute_objective, make_problem
 from tests.linear_problems import objective_by_liblinear
+from tests.solvers.cutting_plane.test_against_line_search import make_rows
 
 OPTIONS = TrainOptions(threads=1)
 KINDS = {
@@ -80,6 +81,14 @@ def test_few_rows_take_one_pass_or_two_if_newtons_method_fails(monkeypatch: pyte
     other = train(problem.in_memory(), options)
     assert (other.status, other.passes) == ("converged", 2)
     assert found.lower_bound <= other.objective <= (1 + options.tol) * found.objective
+
+
+@pytest.mark.parametrize(("kind", "seed"), [("heavy", 0), ("heavy", 5), ("noise", 1)])
+def test_costs_of_twelve_orders_of_magnitude_take_few_passes(kind: str, seed: int) -> None:
+    """The interior-point method for w fails, and rounding raises P of the shares' w. Newton's method goes on there."""
+    rows, weight = make_rows(kind, seed, 263, 59), 10.0 ** np.random.default_rng(seed).uniform(-6, 6, 263)
+    found = train(replace(rows, sample_weight=weight), replace(OPTIONS, C=1e7, max_passes=12))
+    assert (found.status, found.passes) == ("converged", 4)
 
 
 WIDE = make_problem(4, n=900, d=420)
