@@ -24,7 +24,7 @@ s_i is the score of row i; up and down are c+ and c- of Algorithm 2 (losses.pair
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from operator import add
 from typing import Any, ClassVar, Protocol, Self
@@ -61,9 +61,11 @@ class Ranking(CutSettings):
 class State(CutState):
     """The state of a run. It does not include the scores of the rows, which are recomputed in every step.
 
-    points (p, d): the points of the active cuts of the last model (ranking.pair_model).
+    points (p, d): the points of the active cuts of the last model (ranking.pair_model). latest: unused; kept because
+    checkpoints of earlier versions contain it.
     """
 
+    latest: F64 = field(default_factory=lambda: np.zeros((9, 2)))
     points: F64 = grows("p", "d")
     added: ClassVar[tuple[str, ...]] = (*CutState.added, "points")
 
