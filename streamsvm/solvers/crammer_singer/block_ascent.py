@@ -38,7 +38,7 @@ from streamsvm.losses.classes import add_multiples, judge_row, read_costs, score
 from streamsvm.numeric.rows import F64, I32, I64, U32, Rows, Split, add_row_to_all, find_items, read_item, split
 from streamsvm.passes import Scan, grows
 from streamsvm.solvers.crammer_singer import line_search
-from streamsvm.solvers.cutting_plane import block_ascent
+from streamsvm.solvers.cutting_plane import block_ascent, cuts
 from streamsvm.solvers.cutting_plane.coordinate_ascent import AscentRows, Visit, ascend
 
 WHOLE_SHARE = 0.5  # if all rows are in memory, the ascent ends at this share of the requested gap
@@ -204,7 +204,8 @@ class ClassAscent(block_ascent.BlockAscent):
         ends = line_search.find_ends(ends[0], ends[1], self.n_classes)
         shared = (np.array(self.class_costs), self.bias_feature)
         dual = Scan(partial(block_ascent.start_dual, len(state.best_w)), add_dual, add, shared, (state.share,))
-        of_rounding = line_search.look_for_rounding(state, ends, *shared, self.tol)
+        points = cuts.choose_line_points(state, ends, self.tol)
+        of_rounding = cuts.look_for_rounding(state, points, *shared, self.n_classes)
         matrices = ends.reshape(2, self.n_classes, -1)
         return [dual, line_search.look_along(matrices, STEPS, np.empty(0), *shared), *of_rounding]
 
@@ -212,8 +213,9 @@ class ClassAscent(block_ascent.BlockAscent):
         """Return the state with the D of its shares and the best point of the line, both proved by the totals."""
         dual, line, *others = totals
         ends = line_search.find_ends(ends[0], ends[1], self.n_classes)
-        state = line_search.take_best(line_search.take_rounding(state, ends, others), ends, STEPS, line)
-        return block_ascent.take_bound(state, dual)
+        points = cuts.choose_line_points(state, ends, self.tol)
+        state = cuts.take_rounding(state, points, others, self.n_classes)
+        return block_ascent.take_bound(line_search.take_best(state, ends, STEPS, line), dual)
 
 
 @dataclass

@@ -14,7 +14,6 @@ Sonnenburg 2008 (the line search, see cutting_plane.line_search).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from operator import add
@@ -22,10 +21,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from streamsvm.certificates.double_double import add_exact_classes, combine_exact, start_exact
 from streamsvm.losses.classes import add_line_losses, add_multiples, find_rivals, read_costs, score_classes
 from streamsvm.losses.softmax import count_rows
-from streamsvm.numeric.rounding import bound_rounding
 from streamsvm.numeric.rows import F64, Rows
 from streamsvm.passes import All, Requests, Scan, Step
 from streamsvm.solvers.cutting_plane import cuts
@@ -34,49 +31,6 @@ from streamsvm.solvers.cutting_plane.master import take_cuts
 
 AROUND = 2.0 ** (np.arange(-8, 9) / 2)  # the steps along a line, as multiples of the last step taken
 CUTS_AT = np.array([0.5, 1.0, 2.0])  # the same for cuts; one more cut is made at the end of the line
-
-
-def look_for_rounding(state: cuts.CutState, ends: F64, class_costs: F64, bias_feature: float, tol: float) -> list[Scan]:
-    """Return the scans of a pass that bound or reduce rounding errors.
-
-    The first pass sums the magnitudes. If the rounding bound of P is too large for the requested gap, a later pass
-    computes P in twice the precision at points near the line between the ends, (2, K (d+1)).
-    """
-    if not len(state.magnitudes):
-        start = partial(cuts.start_magnitudes, len(state.best_w) // len(class_costs))
-        return [Scan(start, cuts.add_magnitudes, add, (class_costs, bias_feature))]
-    if not cuts.is_noisy(state, tol):
-        return []
-    W = cuts.choose_line_points(*ends)
-    matrices = W.reshape(len(W), len(class_costs), -1)
-    shared = (np.ascontiguousarray(matrices[:, :, :-1]), matrices[:, :, -1] * bias_feature, class_costs)
-    return [Scan(partial(start_exact, len(W)), add_exact_classes, combine_exact, shared)]
-
-
-def take_rounding(state: cuts.S, ends: F64, answers: Sequence[Any]) -> cuts.S:
-    """Return the state updated by the results of the scans of `look_for_rounding`, if there are any."""
-    for found in answers:
-        if isinstance(found, cuts.Magnitudes):
-            return _take_sizes(state, found)
-        return cuts.take_exact(state, cuts.choose_line_points(*ends), found)[0]
-    return state
-
-
-def _take_sizes(state: cuts.S, found: cuts.Magnitudes) -> cuts.S:
-    """Return the state with the magnitudes, which bound its rounding errors.
-
-    A row may contribute a slope of up to C_i to any class, so the magnitudes of each class are sums over all rows. A
-    term of a sum takes part in at most one addition per row, and in 2 K more when the shares of a row are summed.
-    """
-    n_classes = len(state.best_w) // len(found.sums)
-    larger = 1.0 + bound_rounding(found.n_rows + 8, 1.0)
-    return replace(
-        state,
-        magnitudes=np.tile(larger * found.sums, n_classes),
-        largest=np.tile(found.largest, n_classes),
-        total_cost=larger * found.cost,
-        terms=min(state.terms + found.additions, found.n_rows) + 2.0 * n_classes + 16.0,
-    )
 
 
 def look_along(ends: F64, steps: F64, cut_steps: F64, class_costs: F64, bias_feature: float) -> Scan:
@@ -148,9 +102,10 @@ def solve(settings: LineSearch, state: State) -> Requests:
         steps, cut_steps = (choose_steps(state.step * around) for around in (AROUND, CUTS_AT))
         matrices = ends.reshape(2, len(class_costs), -1)
         look = look_along(matrices, steps, cut_steps, class_costs, settings.bias_feature)
-        of_rounding = look_for_rounding(state, ends, class_costs, settings.bias_feature, settings.tol)
+        points = cuts.choose_line_points(state, ends, settings.tol)
+        of_rounding = cuts.look_for_rounding(state, points, class_costs, settings.bias_feature, len(class_costs))
         found, *others = yield All([look, *of_rounding])
-        state = take_best(take_rounding(state, ends, others), ends, steps, found)
+        state = take_best(cuts.take_rounding(state, points, others, len(class_costs)), ends, steps, found)
         new = cuts.RowSums(found.gradients.reshape(len(cut_steps), -1), found.costs, found.costs)
         state = take_cuts(state, before, new, settings.max_cuts, settings.tol)
         yield Step(state, state.progress, cuts.find_status(state, settings.tol))

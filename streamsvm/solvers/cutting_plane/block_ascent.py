@@ -40,7 +40,6 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 
-from streamsvm.certificates.double_double import ExactLosses
 from streamsvm.losses.convex import Kinks
 from streamsvm.numeric.labels import read_labels
 from streamsvm.numeric.rows import F64, I64, CsrRows, Rows, add_combination, join_rows
@@ -183,18 +182,15 @@ class BlockAscent:
         class_costs = np.array(self.class_costs)
         shared = (class_costs, self.bias_feature)
         dual = Scan(partial(start_dual, len(state.best_w)), add_dual, add, shared, (state.share,))
-        points = cuts.choose_line_points(*ends) if cuts.is_noisy(state, self.tol) else None
+        points = cuts.choose_line_points(state, ends, self.tol)
         extra = cuts.look_for_rounding(state, points, class_costs, self.bias_feature)
         return [dual, look_along(ends, LINE, class_costs, self.bias_feature, without=len(LINE) + 1), *extra]
 
     def prove(self, state: State, ends: F64, totals: Sequence[Any]) -> State:
         """Return the state with the D of its shares and the best point of the line, both proved by the totals."""
         dual, segment, *others = totals
-        state = cuts.take_magnitudes(state, others)
-        state, _, _ = search_line(state, ends, LINE, segment)
-        if len(others) and isinstance(others[0], ExactLosses):
-            state = cuts.take_exact(state, cuts.choose_line_points(*ends), others[0])[0]
-        return take_bound(state, dual)
+        state = cuts.take_rounding(state, cuts.choose_line_points(state, ends, self.tol), others)
+        return take_bound(search_line(state, ends, LINE, segment)[0], dual)
 
 
 class Carry(NamedTuple):

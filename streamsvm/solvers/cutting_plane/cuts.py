@@ -25,7 +25,7 @@ from typing import Any, ClassVar, Self, TypeVar
 import numpy as np
 
 from streamsvm import passes as protocol
-from streamsvm.certificates.double_double import ExactLosses, add_exact, combine_exact, start_exact
+from streamsvm.certificates.double_double import ExactLosses, add_exact, add_exact_classes, combine_exact, start_exact
 from streamsvm.losses.hinge import FINE_STEPS
 from streamsvm.numeric.labels import read_labels
 from streamsvm.numeric.rounding import add_row_magnitudes, bound_rounding
@@ -300,20 +300,24 @@ def add_magnitudes(totals: Magnitudes, rows: Rows, class_costs: F64, bias_featur
     totals.add(rows, costs, float(np.sum(costs)), bias_feature)
 
 
-def take_magnitudes(state: S, answers: Sequence[Any]) -> S:
+def take_magnitudes(state: S, answers: Sequence[Any], n_classes: int = 1) -> S:
     """Return the state with the magnitudes, which are the last answer to `look_for_rounding` in the first pass.
 
     The magnitudes are sums too, so they are raised by the bound of their own rounding. A sum has at most as many terms
     as there are rows. Sums along a line also add the changes from step to step, so LINE_STEPS is added to the number of
-    additions.
+    additions. With the weights of several classes, a row may contribute a slope of up to C_i to any class, so the
+    magnitudes of each class are sums over all rows. A term then takes part in 2 K more additions when the shares of a
+    row are summed.
     """
     if len(state.magnitudes):
         return state
     found: Magnitudes = answers[-1]
     larger = 1.0 + bound_rounding(found.n_rows + 8, 1.0)
-    sums, cost = larger * found.sums, larger * found.cost
+    sums, largest = np.tile(larger * found.sums, n_classes), np.tile(found.largest, n_classes)
     terms = max(state.terms, float(min(found.n_rows, found.additions + LINE_STEPS)))
-    return replace(state, magnitudes=sums, largest=found.largest, total_cost=cost, terms=terms)
+    if n_classes > 1:
+        terms = min(state.terms + found.additions, found.n_rows) + 2.0 * n_classes + 16.0
+    return replace(state, magnitudes=sums, largest=largest, total_cost=larger * found.cost, terms=terms)
 
 
 def is_noisy(state: CutState, tol: float) -> bool:
@@ -324,19 +328,31 @@ def is_noisy(state: CutState, tol: float) -> bool:
     return state.bound_loss(sizes) > NOISE_SHARE * tol * state.objective
 
 
-def look_for_rounding(state: CutState, points: F64 | None, class_costs: F64, bias_feature: float) -> list[Scan]:
+def look_for_rounding(
+    state: CutState, points: F64 | None, class_costs: F64, bias_feature: float, n_classes: int = 1
+) -> list[Scan]:
     """Return the additional scans of a pass that serve to bound rounding.
 
-    They compute the loss in twice the precision at the points, if any, and the magnitudes in the first pass.
+    They compute the loss in twice the precision at the points, if any, and the magnitudes in the first pass. n_classes:
+    the number of classes that have weights of their own; a point holds the weights of one class after another.
     """
     looks = []
     if points is not None:
-        shared = (np.ascontiguousarray(points[:, :-1]), points[:, -1] * bias_feature, class_costs)
-        looks.append(Scan(partial(start_exact, len(points)), add_exact, combine_exact, shared))
+        W, add_losses = points, add_exact
+        if n_classes > 1:
+            W, add_losses = points.reshape(len(points), n_classes, -1), add_exact_classes
+        shared = (np.ascontiguousarray(W[..., :-1]), W[..., -1] * bias_feature, class_costs)
+        looks.append(Scan(partial(start_exact, len(points)), add_losses, combine_exact, shared))
     if not len(state.magnitudes):
-        start = partial(start_magnitudes, len(state.best_w))
+        start = partial(start_magnitudes, len(state.best_w) // n_classes)
         looks.append(Scan(start, add_magnitudes, add, (class_costs, bias_feature)))
     return looks
+
+
+def take_rounding(state: S, points: F64 | None, answers: Sequence[Any], n_classes: int = 1) -> S:
+    """Return the state after the scans of `look_for_rounding`, moved to the best of the points if it is better."""
+    state = take_magnitudes(state, answers, n_classes)
+    return state if points is None else take_exact(state, points, answers[0])[0]
 
 
 def choose_points(bases: F64) -> F64:
@@ -354,9 +370,11 @@ def exact_bytes(width: int) -> int:
     return 8 * n_values * _count_longer(n_values)
 
 
-def choose_line_points(start: F64, end: F64) -> F64:
-    """Return points on the line from start to end, followed by lengthened copies of them."""
-    return choose_points(np.stack([(1.0 - t) * start + t * end for t in ON_THE_LINE]))
+def choose_line_points(state: CutState, ends: F64, tol: float) -> F64 | None:
+    """Return points on a line, followed by lengthened copies of them; return None unless rounding may matter."""
+    if not is_noisy(state, tol):
+        return None
+    return choose_points(np.stack([(1.0 - t) * ends[0] + t * ends[1] for t in ON_THE_LINE]))
 
 
 def take_exact(state: S, W: F64, found: ExactLosses) -> tuple[S, int, float]:

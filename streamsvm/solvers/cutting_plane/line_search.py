@@ -289,12 +289,10 @@ def solve(settings: CuttingPlane, state: LineState) -> Requests:
         cut_steps = choose_cut_steps(state.step, settings.cut_points(width))
         before = state
         look = look_along(ends, cut_steps, class_costs, settings.bias_feature)
-        points = cuts.choose_line_points(*ends) if cuts.is_noisy(state, settings.tol) else None
+        points = cuts.choose_line_points(state, ends, settings.tol)
         totals, *others = yield All([look, *cuts.look_for_rounding(state, points, class_costs, settings.bias_feature)])
-        state = cuts.take_magnitudes(state, others)
+        state = cuts.take_rounding(state, points, others)
         state, chosen, loss = search_line(state, ends, cut_steps, totals)
-        if points is not None:
-            state = cuts.take_exact(state, points, others[0])[0]
         violation = (loss - state.slack) / max(state.total_cost, np.finfo(float).tiny)
         found = list_cuts(totals).pick(chosen)
         state = take_cuts(state, before, found, settings.max_cuts, settings.tol)

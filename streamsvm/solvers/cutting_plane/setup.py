@@ -256,7 +256,7 @@ def run_kernels(group: str, rows: Rows) -> None:
     if group == "ascent":
         part = make_part(rows, np.ones(2), 1.0, np.zeros(2))
         ascend([part], 1.0, np.zeros(3), 0.0, 0.0, 1, (0,))
-        data.add_products(None, np.arange(2), np.ones(2))
+        data.add_products(np.arange(2), np.ones(2))
         minimise_few(data, Linear(np.zeros(3), 0.0), 1.0, np.zeros(3))
         return
     add_to_totals(line_search.start_totals(1, 3), rows, np.zeros((2, 3)), np.ones(2), np.ones(1), 1.0)

@@ -33,7 +33,6 @@ from typing import Any
 import numpy as np
 from numba import njit
 from numba.extending import register_jitable
-from scipy.linalg import cho_factor, cho_solve
 
 from streamsvm.numeric.equations import solve_definite
 from streamsvm.numeric.gram import sum_products
@@ -132,17 +131,14 @@ class HingeRows:
         cost = float(self.costs @ shares)
         return RowSums(self.combine(shares), cost, cost)
 
-    def add_products(self, Q: F64 | None, used: I64, weight: F64) -> F64:
-        """Return the upper triangle of Q + sum of weight_i x_i x_i' over the rows with the numbers `used`.
-
-        Q: None for the identity.
-        """
+    def add_products(self, used: I64, weight: F64) -> F64:
+        """Return the upper triangle of I + sum of weight_i x_i x_i' over the rows with the numbers `used`."""
 
         def add_up(part: slice) -> F64:
             return sum_products(self.rows.X, used[part], weight[part], self.bias_feature)
 
         products: F64 = reduce(np.add, map_on_threads(add_up, _split(len(used)), self.threads))
-        return products + (np.eye(len(products)) if Q is None else Q)
+        return products + np.eye(len(products))
 
 
 def _split(n: int) -> list[slice]:
@@ -157,56 +153,22 @@ def read_rows(settings: Any, rows: Rows, threads: int = 1) -> HingeRows:
     return HingeRows(rows, y, costs, settings.bias_feature, threads)
 
 
-@dataclass(frozen=True)
-class Pull:
-    """A term strength / 2 (w - point)'M(w - point) of F that keeps w near a point; M (width, width)."""
-
-    M: F64
-    point: F64
-    strength: float
-
-
-class _Quadratic:
-    """1/2 w'Qw - p.w + k: the part of F that does not depend on the rows, including any pull. Without a pull, Q = I."""
-
-    def __init__(self, linear: Linear, pull: Pull | None) -> None:
-        self.slope, self.value, self.Q, self._factor = linear.slope, linear.value, None, None
-        if pull is not None:
-            to_point = pull.strength * (pull.M @ pull.point)
-            self.slope = linear.slope + to_point
-            self.value = linear.value + float(pull.point @ to_point) / 2
-            self.Q = np.eye(len(pull.point)) + pull.strength * pull.M
-            self._factor = cho_factor(self.Q)
-
-    def multiply(self, w: F64) -> F64:
-        """Return Qw."""
-        return w if self.Q is None else self.Q @ w
-
-    def solve(self, v: F64) -> F64:
-        """Return the w with Qw = v."""
-        return v if self._factor is None else cho_solve(self._factor, v)
-
-
-def minimise(
-    data: HingeRows, linear: Linear, tol: float, start: F64, pull: Pull | None = None, smoothing: float = FIRST_WIDTH
-) -> Optimum:
-    """Minimise F, plus the pull if given, until the gap is at most tol times F. smoothing: the first width.
+def minimise(data: HingeRows, linear: Linear, tol: float, start: F64, smoothing: float = FIRST_WIDTH) -> Optimum:
+    """Minimise F until the gap is at most tol times F. smoothing: the first width.
 
     The search also ends after MOST_STEPS steps, after MOST_IDLE_STEPS steps without progress, or when rounding leaves
-    no step that descends. The returned objective and lower bound include the pull.
+    no step that descends.
     """
-    w, quadratic = start, _Quadratic(linear, pull)
-    margins, costs = data.find_margins(start), data.costs
+    w, margins, costs = start, data.find_margins(start), data.costs
     best_w, lowest, best_shares, highest = start, float("inf"), np.zeros(len(costs)), float("-inf")
     idle, on_edge, widest = 0, False, float("inf")
     if np.any(start):
-        smoothing = _choose_width(data, quadratic, 1.0 - margins, smoothing)
+        smoothing = _choose_width(data, linear, 1.0 - margins, smoothing)
     for _ in range(MOST_STEPS):
         interrupts.check()
         slack = 1.0 - margins
-        shares, v, bound = _find_dual(data, quadratic, slack, smoothing)
-        product = quadratic.multiply(w)
-        objective = float(w @ product / 2 - quadratic.slope @ w + quadratic.value + costs @ np.maximum(slack, 0.0))
+        shares, v, bound = _find_dual(data, linear, slack, smoothing)
+        objective = float(w @ w / 2 - linear.slope @ w + linear.value + costs @ np.maximum(slack, 0.0))
         idle = 0 if objective < lowest or bound > highest else idle + 1
         if objective < lowest:
             best_w, lowest = w, objective
@@ -220,12 +182,12 @@ def minimise(
             continue
         near = (np.abs(slack) <= smoothing if on_edge else np.abs(slack) < smoothing).nonzero()[0]
         # no name keeps the matrix: it would be held while the next one is added up
-        step = solve_definite(data.add_products(quadratic.Q, near, costs[near] / (2.0 * smoothing)), v - product)
+        step = solve_definite(data.add_products(near, costs[near] / (2.0 * smoothing)), v - w)
         if step is None:  # rounding has made the matrix singular, or overflowed
             break
         along = data.find_margins(step)
-        first, second = float((product - quadratic.slope) @ step), float(step @ quadratic.multiply(step))
-        length = search_line(first, second, slack, along, costs, shares, smoothing)
+        first = float((w - linear.slope) @ step)
+        length = search_line(first, float(step @ step), slack, along, costs, shares, smoothing)
         if length == 0.0 and not len(near) and not on_edge:
             on_edge = True
             continue
@@ -240,11 +202,11 @@ def minimise(
     return Optimum(best_w, lowest, best_shares, highest)
 
 
-def _find_dual(data: HingeRows, quadratic: _Quadratic, slack: F64, smoothing: float) -> tuple[F64, F64, float]:
+def _find_dual(data: HingeRows, linear: Linear, slack: F64, smoothing: float) -> tuple[F64, F64, float]:
     """Return the shares a_i of a smoothing, their v, and the lower bound D(a)."""
     shares = _find_shares(slack, smoothing)
-    v = quadratic.slope + data.combine(shares)
-    return shares, v, float(quadratic.value + data.costs @ shares - v @ quadratic.solve(v) / 2)
+    v = linear.slope + data.combine(shares)
+    return shares, v, float(linear.value + data.costs @ shares - v @ v / 2)
 
 
 @register_jitable
@@ -253,10 +215,10 @@ def _find_shares(slack: Any, smoothing: float) -> Any:
     return np.minimum(np.maximum(0.5 + slack / (2.0 * smoothing), 0.0), 1.0)
 
 
-def _choose_width(data: HingeRows, quadratic: _Quadratic, slack: F64, widest: float) -> float:
+def _choose_width(data: HingeRows, linear: Linear, slack: F64, widest: float) -> float:
     """Return the width, at most `widest`, whose lower bound is the highest at a point that may be near the optimum."""
     widths = widest * NARROWER ** np.arange(START_WIDTHS)
-    bounds = [_find_dual(data, quadratic, slack, float(width))[2] for width in widths]
+    bounds = [_find_dual(data, linear, slack, float(width))[2] for width in widths]
     return float(widths[int(np.argmax(bounds))])
 
 

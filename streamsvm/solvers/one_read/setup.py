@@ -21,7 +21,7 @@ from streamsvm.solvers.solver import Budget, DualWatch, FirstSample, LinearSolve
 from streamsvm.system.machine import format_bytes
 
 ROW_VECTORS = 24  # vectors of 8 bytes for each row of a problem in memory
-MATRICES = 6 + 2 * PARTS  # matrices (width, width): norms, the pull, Newton's matrix in parts, and sums of these parts
+MATRICES = 6 + 2 * PARTS  # matrices (width, width): norms, Newton's matrix in parts, and sums of these parts
 HELD = 6  # a group may take this many times its kept rows while it is read: more rows, and copies of some
 SHARE = 10  # at least one row in SHARE is resident if memory allows
 ROWS_A_FEATURE = 8  # with fewer resident rows per feature, the sample's minimiser is too far away

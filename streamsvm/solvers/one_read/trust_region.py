@@ -26,7 +26,7 @@ from streamsvm.solvers.cutting_plane import line_search
 from streamsvm.solvers.cutting_plane.cuts import CutState, RowSums, extend_products
 from streamsvm.solvers.cutting_plane.master import MASTER_SHARE, solve_cuts
 from streamsvm.solvers.cutting_plane.near_rows import choose_rows, find_margins, find_reach
-from streamsvm.solvers.cutting_plane.smoothed_newton import HingeRows, Linear, Pull, minimise, minimise_rows, read_rows
+from streamsvm.solvers.cutting_plane.smoothed_newton import HingeRows, Linear, minimise_rows, read_rows
 from streamsvm.solvers.one_read.state import OneRead, State, look_at_centre
 from streamsvm.system import interrupts
 
@@ -41,10 +41,9 @@ SAMPLE_SHARE = 0.1  # the sample's problem is solved to this share of the curren
 MODEL_SHARE = 0.05  # the model is minimised to this share of the tolerance
 FIRST_TOL, HALF_TOL = 1e-4, 1e-2  # gaps for the first sample and for its halves, whose sampling error is larger
 PULLED_TOL = 1e-3  # a pulled model is minimised to this gap: its minimiser only starts a step
-FIRST_PULL = 1e-2  # the first pull adds about this share of P at the trust radius
+FIRST_PULL = 3e-3  # the first pull adds about this share of P at the trust radius
 STRONGER = 10.0  # the factor from each pull to the next
 MOST_PULLS = 8  # the maximum number of pulls; the last is ten million times as strong as the first
-STRONGEST = 1e12  # the largest trace of a pull's matrix; with a larger one, I + matrix keeps too few digits of I
 GROWS, SHRINKS = 1.5, 0.4  # the trust radius after a good and after a bad step, as a multiple of the step
 NOT_FAR = 2.0  # a given point is used up to this multiple of the expected error of the sample's minimiser
 FARTHEST = 1e100  # the trust radius if nothing limits a step
@@ -205,16 +204,22 @@ def _find_room(state: State, M: F64) -> float:
 def _pull(state: State, data: HingeRows, model: Linear, M: F64, free: F64) -> F64:
     """Return the model's minimiser `free`, or the lowest point of the model found within the trust radius.
 
-    Each pull towards the best point is stronger than the pull before, until the minimiser lies within the radius. The
+    A pull adds strength / 2 |w - w_b|^2 to the model. Divided by 1 + strength, the sum is a model with smaller costs
+    and another linear term. Each pull is stronger than the pull before, until the minimiser lies within the radius. The
     model falls on the way from there to the minimiser of the pull before, which is outside the radius. The result is
     the point where this way reaches the radius.
     """
-    w, before = free, free
-    strength, strongest = FIRST_PULL * state.objective / max(state.trust, 1e-100) ** 2, STRONGEST / float(np.trace(M))
+    w, before, best, move = free, free, state.best_w, free - state.best_w
+    far = _measure(M, move) / max(state.trust, 1e-100)
+    strength = FIRST_PULL * state.objective * far * far / max(float(move @ move), 1e-100)
     for _ in range(MOST_PULLS):
-        if _measure(M, w - state.best_w) <= state.trust or strength >= strongest:
+        if _measure(M, w - best) <= state.trust or not np.isfinite(strength):
             break
-        before, w = w, minimise(data, model, PULLED_TOL, w, Pull(M, state.best_w, strength)).w
+        whole = 1.0 + strength
+        linear = Linear(
+            (model.slope + strength * best) / whole, (model.value + strength * float(best @ best) / 2) / whole
+        )
+        before, w = w, minimise_rows(replace(data, costs=data.costs / whole), linear, PULLED_TOL, w).w
         strength *= STRONGER
     return _go_on(M, state, w, before)
 

@@ -85,10 +85,6 @@ class CutSums(RowTotals):
     offsets: F64
     joined: ClassVar = {"W": lambda left, _: left}
 
-    def join(self, other: CutSums) -> CutSums:
-        """Return these sums, followed by those at other points."""
-        return CutSums(*map(np.concatenate, zip(vars(self).values(), vars(other).values(), strict=True)))
-
 
 Searching = Generator[Request, Any, tuple[State, CutSums, int]]
 
@@ -97,7 +93,7 @@ class Search(Protocol):
     """The part of a step that computes P and cuts."""
 
     def evaluate(self, settings: Ranking, sample: Sample, state: State, W: F64) -> Searching:
-        """Compute P and the cuts at the points W (k, d), and before the first pass also at w = 0, which comes first.
+        """Compute P and the cuts at the points W (k, d); before the first pass, the first of these is w = 0.
 
         Return the state, the results, and the number of passes. The state knows the rounding of sums from the first
         pass on. If P is noisy, it has moved to the best of some points where P was computed in twice the precision.
@@ -113,7 +109,7 @@ def solve(settings: Ranking, search: Search, total: float, sample: Sample, state
     while True:
         before, state = state, lengthen(settings, state)
         needed = settings.epsilon is not None or not settings.accelerated
-        W = state.master_w[np.newaxis] if needed and state.passes else np.empty((0, len(state.best_w)))
+        W = state.master_w[np.newaxis] if needed or not state.passes else np.empty((0, len(state.best_w)))
         if settings.accelerated:
             state, points = choose_points(settings, sample, state)
             W = np.concatenate((W, points))
@@ -143,13 +139,13 @@ class PairSearch:
 
         At w = 0 every pair has a loss, so no scores are needed, and K (up + down) bounds the coefs of every cut.
         """
-        passes, is_first, scans = 1 + (len(W) > 0), not state.passes, list[Scan]()
-        scores = np.zeros((int(is_first), len(self.pairs.ranks)))
-        if len(W):
-            scores = np.concatenate((scores, np.concatenate((yield Scan(list, add_scores, add, (W,))), axis=1)))
+        is_first, scans = not state.passes, list[Scan]()
+        scores, rest = np.zeros((int(is_first), len(self.pairs.ranks))), W[int(is_first) :]
+        passes = 1 + (len(rest) > 0)
+        if len(rest):
+            scores = np.concatenate((scores, np.concatenate((yield Scan(list, add_scores, add, (rest,))), axis=1)))
         losses = [measure_pairs(each, self.pairs, settings.pair_cost) for each in scores]
         if is_first:
-            W = np.concatenate((np.zeros((1, W.shape[1])), W))
             most = settings.pair_cost * np.add(*count_pairs(scores[0], self.pairs, 1.0))
             scans.append(Scan(partial(np.zeros, (2, W.shape[1])), add_magnitudes, join_magnitudes, by_row=(most,)))
         elif is_noisy(state, settings.tol):

@@ -33,7 +33,7 @@ from streamsvm.losses import histograms
 from streamsvm.losses.histograms import Histogram, HistogramCut, RankTotals
 from streamsvm.losses.pairs import count_pairs, sum_queries
 from streamsvm.numeric.rounding import join_magnitudes
-from streamsvm.numeric.rows import F64, I64, Matrix, Rows, add_rows, compute_scores, make_writable
+from streamsvm.numeric.rows import F64, I64, Matrix, Rows, compute_scores, make_writable
 from streamsvm.passes import All, Request, RowTotals, Scan
 from streamsvm.solvers.cutting_plane.cuts import is_noisy
 from streamsvm.solvers.ranking import solver
@@ -90,7 +90,6 @@ class QuerySearch:
         """Compute P and the cuts at the points in one pass."""
         scans, cost = list[Scan](), settings.pair_cost
         if not state.passes:
-            W = np.concatenate((np.zeros((1, W.shape[1])), W))
             start, take = partial(np.zeros, (2, W.shape[1])), partial(add_query_magnitudes, cost)
             scans.append(Scan(*sum_queries(self.ends, start, take, join_magnitudes)))
         elif is_noisy(state, settings.tol):
@@ -115,16 +114,6 @@ class HistogramCuts(RowTotals):
     cuts: F64
     seen: list[F64]
     joined: ClassVar = {"seen": lambda left, right: [a + b for a, b in zip(left, right, strict=True)]}
-
-
-def add_first_ranks(up: F64, down: F64, sums: CutSums, rows: Rows) -> None:
-    """Add the cut at w = 0."""
-    ranks, weight = histograms.read_ranks(rows)
-    coefs = weight * (up - down)[ranks]
-    add_rows(sums.cuts, rows.X, np.arange(rows.n_rows), np.zeros(rows.n_rows, np.int64), coefs)
-    loss = float(np.sum(weight * up[ranks]))
-    sums.offsets[0] += loss
-    sums.losses[0] += loss
 
 
 def add_rank_magnitudes(most: F64, sums: F64, rows: Rows) -> None:
@@ -164,22 +153,16 @@ class HistogramSearch:
 
     def evaluate(self, settings: Ranking, sample: Sample, state: State, W: F64) -> Searching:
         """Compute histograms of the scores in one pass, and the sums of the cuts in another."""
-        cost, ranks, scans = settings.pair_cost, self.ranks, list[Scan]()
+        cost, ranks, scans = settings.pair_cost, self.ranks, [sum_histograms(self.ranks.n_ranks, sample.X, W)]
         if not state.passes:
-            start, up, down = partial(start_cuts, np.zeros((1, W.shape[1]))), cost * ranks.below, cost * ranks.above
-            scans.append(Scan(start, partial(add_first_ranks, up, down), add))
-            take = partial(add_rank_magnitudes, up + down)
+            take = partial(add_rank_magnitudes, cost * ranks.below + cost * ranks.above)
             scans.append(Scan(partial(np.zeros, (2, W.shape[1])), take, join_magnitudes))
-        counted = [sum_histograms(ranks.n_ranks, sample.X, W)] if len(W) else []
-        answers = yield All([*scans, *counted])
-        if not state.passes:
-            first = answers[0]
+        counted, *others = yield All(scans)
+        found = yield from self._sum_cuts(cost, W, counted)
+        if others:
             n_terms = self.n_rows + histograms.MOST_CELLS  # sums over rows, then over buckets
-            state = solver.begin_at_zero(state, float(first.losses[0]), n_terms, answers[1])
-        if not counted:
-            return state, first, 1
-        found = yield from self._sum_cuts(cost, W, answers[-1])
-        return state, first.join(found) if scans else found, 2
+            state = solver.begin_at_zero(state, float(found.losses[0]), n_terms, others[0])
+        return state, found, 2
 
     def _sum_cuts(self, cost: float, W: F64, counted: list[Histogram]) -> Generator[Request, Any, CutSums]:
         """Sum the cuts at points with these histograms; their losses are the upper bounds."""

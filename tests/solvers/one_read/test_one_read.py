@@ -20,8 +20,10 @@ from streamsvm.options import TrainOptions
 from streamsvm.passes import Step
 from streamsvm.runs.train import train
 from streamsvm.solvers.cutting_plane import setup
+from streamsvm.solvers.cutting_plane.smoothed_newton import HingeRows, Linear, minimise
 from streamsvm.solvers.one_read.solver import solve
 from streamsvm.solvers.one_read.state import OneRead, State, start_state
+from streamsvm.solvers.one_read.trust_region import _evaluate, _pull
 from streamsvm.solvers.set_up import set_up
 from streamsvm.solvers.solver import sum_memory
 from streamsvm.system.errors import InputError
@@ -206,3 +208,21 @@ def test_each_resident_row_is_in_the_projection(tmp_path: Path) -> None:
     kept = 6000 * (data.nbytes // data.n_rows)
     assert needs[1] - needs[0] > 3 * kept
     assert needs[2] - needs[1] == pytest.approx(2 * (needs[1] - needs[0]), rel=0.01)
+
+
+def test_a_step_beyond_the_trust_radius_is_shortened_and_lowers_the_model() -> None:
+    """It ends at the radius, and lies lower than a step of the same length straight to the minimiser."""
+    problem, random = make_problem(4, n=100, d=3), np.random.default_rng(0)
+    data = HingeRows(problem.in_memory().read(0), problem.y.astype(np.float64), problem.costs(10.0), 1.0)
+    none, best = Linear(np.zeros(4), 0.0), random.normal(size=4)
+    free = minimise(data, none, 1e-9, np.zeros(4)).w
+    root = random.normal(size=(4, 4))
+    M, state = root @ root.T, replace(State.at_zero(4), best_w=best, objective=_evaluate(data, none, best))
+    far = float(np.sqrt((free - best) @ M @ (free - best)))
+    for share in (0.1, 0.5, 0.9):
+        near = replace(state, trust=share * far)
+        w = _pull(near, data, none, M, free)
+        assert np.sqrt((w - best) @ M @ (w - best)) == pytest.approx(near.trust, rel=1e-6)
+        straight = best + share * (free - best)
+        assert _evaluate(data, none, w) < _evaluate(data, none, straight) < state.objective
+    np.testing.assert_array_equal(_pull(replace(state, trust=1.1 * far), data, none, M, free), free)
