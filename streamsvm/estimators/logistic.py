@@ -109,18 +109,10 @@ class LogisticRegression(LinearClassifier):
     warm_start: bool = False
 
     def predict_proba(self, X: Any) -> Any:
-        """Return the probability of each class, (n, K).
+        """Return the probability of each class, (n, K) float64; a Dask array for Dask rows. X: as in `predict`.
 
         For two classes, and for each of L labels, it is 1 / (1 + exp(-f)). For more classes it is the softmax of the
         scores or, one against the rest, the probabilities of the K problems are divided by their sum.
-
-        Parameters
-        ----------
-        X : as in `decision_function`
-
-        Returns
-        -------
-        ndarray or Dask array of shape (n, K), float64
         """
         check_is_fitted(self)
         return self._map_scores(X, partial(_find_probabilities, self.model_))
