@@ -21,7 +21,6 @@ from streamsvm.numeric.rows import F64
 from streamsvm.options import INFINITE_COST, TrainOptions
 from streamsvm.problems.registry import MULTINOMIAL, find_kinds
 from streamsvm.runs.results import Result
-from streamsvm.solvers.options import OptionSet
 from streamsvm.solvers.registry import AUTO, find_first
 from streamsvm.system.errors import InputError, require_known
 
@@ -98,14 +97,9 @@ class LogisticRegression(LinearClassifier):
     """
 
     penalty: str | None = field(default="l2", kw_only=False)  # type: ignore[assignment]
-    C: float = 1.0
     l1_ratio: float | None = 0.0
     multi_class: str = "auto"
-    solver: OptionSet | str = "auto"
-    intercept_scaling: float = 1.0
-    fit_intercept: bool = True
     dual: bool = False
-    max_iter: int = -1
     warm_start: bool = False
 
     def predict_proba(self, X: Any) -> Any:
