@@ -206,7 +206,7 @@ def count_parts(width: int, cuts: int) -> int:
 
 def master_bytes(width: int, cuts: int) -> int:
     """Return the bytes needed to solve the master problem: matrices (cuts, cuts), also while cuts are factorised."""
-    return 8 * cuts**2 * (9 + 2 * count_parts(width, cuts))
+    return 8 * cuts**2 * (8 + 2 * count_parts(width, cuts))
 
 
 def add_cuts(state: S, new: RowSums, most: int | None = None) -> S:

@@ -212,11 +212,12 @@ def refine_master(cuts: F64, offsets: F64, start: F64, tol: float) -> tuple[Mast
     parts = np.array_split(cuts.T, count_parts(width, m))
     tops = np.empty((m * len(parts), m), order="F")
     for top, part in zip(np.split(tops, len(parts)), parts, strict=True):
-        top[:] = qr(part, mode="raw", check_finite=False)[1]
+        top[:] = qr(np.array(part, order="F"), mode="raw", overwrite_a=True, check_finite=False)[1]
     basis, coordinates = qr(tops, mode="economic", overwrite_a=True, check_finite=False)
     solution, w = _refine(np.ascontiguousarray(coordinates.T), offsets, start, tol)
     pieces = zip(parts, np.split(basis @ w, len(parts)), strict=True)
-    return solution, np.concatenate([qr_multiply(part, piece, "left")[0] for part, piece in pieces])
+    found = [qr_multiply(np.array(part, order="F"), piece, "left", overwrite_a=True)[0] for part, piece in pieces]
+    return solution, np.concatenate(found)
 
 
 def _refine(cuts: F64, offsets: F64, start: F64, tol: float) -> tuple[MasterSolution, F64]:
