@@ -1,12 +1,15 @@
 """Linear problems of every loss on random data: false certificates, and passes compared with another version.
 
-    python -m benchmarks.random_losses [FIRST LAST] [--only TASK] [--write FILE] [--before FILE]
+    python -m benchmarks.random_losses [FIRST LAST] [--only TASK] [--hostile] [--write FILE] [--before FILE]
 
 Each seed from FIRST to LAST - 1 draws a task, a loss, a kind of data (tests.solvers.cutting_plane.
 test_against_line_search), a cost, a share of resident rows and a tolerance. P of each model is computed again in long
 double, from its definition. A certificate is false if the stored P is not that of the model, or if D exceeds the P of
 the model or of a second fit with ten times the accuracy. --write keeps the passes of each seed, and --before compares
 them with those kept by another version of streamsvm; seeds that take over one pass more are printed.
+
+--hostile draws hinge losses of 4 to 1,200 rows in memory instead, with costs of 1e-4 to 1e8 and, for a part of the
+seeds, weights of 1e-6 to 1e6. A fit may then end at 400 passes or stall; the totals show how many converge.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ from streamsvm.data.sources.in_memory import ArrayDataset
 from streamsvm.numeric.rows import CsrRows, to_dense
 from streamsvm.options import TrainOptions
 from streamsvm.problems.registry import PROBLEMS
+from streamsvm.runs.results import Result
 from streamsvm.runs.train import train
 from tests.solvers.cutting_plane.test_against_line_search import KINDS, make_rows
 
@@ -106,6 +110,31 @@ def of_pairs(scores: Any, source: ArrayDataset) -> Any:
     return source.n_rows * np.sum(losses[higher]) / np.count_nonzero(higher)
 
 
+def run_hostile(seed: int) -> tuple[str, Result, str]:
+    """Return a problem of hostile costs and weights, the result of its fit, and what is wrong with its certificate."""
+    random, kind = np.random.default_rng([11, seed]), list(KINDS)[seed % len(KINDS)]
+    n, d = random.integers([4, 1], [1_201, 61]).tolist()
+    C, tol = 10.0 ** random.uniform(-4, 8), random.choice([1e-3, 1e-5])
+    source = draw("hinge", kind, seed, n, d)
+    if seed % 7 == 0:
+        source.sample_weight = 10.0 ** random.uniform(-6, 6, n)
+    limits: dict[str, Any] = {"max_passes": 400, "max_seconds": 60.0}
+    result, finer = (train(source, TrainOptions(C=C, tol=own, threads=1, **limits)) for own in (tol, tol / 10))
+    told = f"{kind}, {n} rows of {d}, C {C:g}, tol {tol:g}, {result.passes} passes, gap {result.relative_gap:.1e}"
+    return told, result, judge("hinge", source, C, result, finer)
+
+
+def judge(case: str, source: ArrayDataset, C: float, result: Result, finer: Result) -> str:
+    """Return what is wrong with the certificate of a result ("": nothing), given a more accurate result."""
+    P, wrong = measure(case, source, C, result.model), ""
+    rounding = 1e-12 * P + 1e-15 + (result.rounding_bound or 0.0)
+    if abs(P - result.objective) > rounding:
+        wrong += f" P {result.objective} ({P})"
+    if result.lower_bound is not None and result.lower_bound > min(P, finer.objective) + rounding:
+        wrong += f" D {result.lower_bound} above P {min(P, finer.objective)}"
+    return wrong
+
+
 def run(seed: int, cases: list[str]) -> tuple[str, int, str] | None:
     """Return the problem of a seed, the passes of its fit, and what is wrong with its certificate ("": nothing).
 
@@ -125,15 +154,26 @@ def run(seed: int, cases: list[str]) -> tuple[str, int, str] | None:
         more["epsilon"] = EPSILON
     options = {"task": task, "C": C, "threads": 1, **more}
     result, finer = (train(source, TrainOptions(tol=own, **options)) for own in (tol, tol / 10))
-    P = measure(case, source, C, result.model)
-    rounding = 1e-12 * P + 1e-15 + (result.rounding_bound or 0.0)
     told = f"{case}, {kind}, {n} rows of {d}, C {C:g}, {share:.0%} resident, tol {tol:g}"
     wrong = f"status {result.status}" if result.status != "converged" else ""
-    if abs(P - result.objective) > rounding:
-        wrong += f" P {result.objective} ({P})"
-    if result.lower_bound is not None and result.lower_bound > min(P, finer.objective) + rounding:
-        wrong += f" D {result.lower_bound} above P {min(P, finer.objective)}"
-    return told, result.passes, wrong
+    return told, result.passes, wrong + judge(case, source, C, result, finer)
+
+
+def report_hostile(seeds: range) -> None:
+    """Print fits that do not converge or have false certificates; then, by number of rows, the totals."""
+    found, n_wrong = dict[str, list[tuple[str, int]]](), 0
+    for seed in seeds:
+        told, result, wrong = run_hostile(seed)
+        size = "up to 500 rows" if int(told.split(", ")[1].split()[0]) <= 500 else "501 to 1,200 rows"
+        found.setdefault(size, []).append((result.status, result.passes))
+        n_wrong += bool(wrong)
+        if wrong or result.status != "converged":
+            print(f"seed {seed}, {told}, {result.status}{':' if wrong else ''}{wrong}", flush=True)
+    for size, results in sorted(found.items()):
+        passes = np.array([n for status, n in results if status == "converged"])
+        shares = np.percentile(passes, (50, 90, 100), method="higher").tolist()
+        print(f"{size}: {len(results)} problems, {len(passes)} converged, passes (median, 90%, most) {shares}")
+    print(f"{n_wrong} false certificates")
 
 
 def main() -> None:
@@ -142,10 +182,14 @@ def main() -> None:
     parser.add_argument("first", type=int, nargs="?", default=0)
     parser.add_argument("last", type=int, nargs="?", default=300)
     parser.add_argument("--only", choices=CASES)
+    parser.add_argument("--hostile", action="store_true")
     parser.add_argument("--write", type=Path)
     parser.add_argument("--before", type=Path)
     given = parser.parse_args()
     warnings.simplefilter("ignore")
+    if given.hostile:
+        report_hostile(range(given.first, given.last))
+        return
     cases = [given.only] if given.only else list(CASES)
     before = json.loads(given.before.read_text()) if given.before else {}
     passes, n_wrong, n_more, changes = dict[str, int](), 0, 0, list[int]()

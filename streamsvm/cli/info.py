@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.cli.output import fill_text, find_template, read_run_file, show, show_text
+from streamsvm.cli.output import fill_text, find_template, show, show_text
 from streamsvm.data.store.dataset import Dataset
 from streamsvm.data.store.edits import EditedDataset
 from streamsvm.data.store.layouts import CsrLayout
@@ -25,6 +25,7 @@ from streamsvm.runs.folder import (
     has_checkpoint,
     holds_settings,
     read_history,
+    read_run_file,
     read_settings,
 )
 from streamsvm.runs.results import STATUSES

@@ -154,11 +154,3 @@ def _find_checkpoint(options: argparse.Namespace) -> tuple[str | Path, bool]:
     from streamsvm.runs.folder import has_checkpoint
 
     return options.out, has_checkpoint(options.out, options.command)
-
-
-def read_run_file(file: Path, parse: Callable[[str], Any] = json.loads) -> Any:
-    """Return the parsed contents of a file of a run. Raises InputError if it is missing or damaged."""
-    try:
-        return parse(file.read_text())
-    except (OSError, ValueError) as error:
-        raise InputError(f"{file}: missing or damaged ({error})") from error

@@ -95,12 +95,7 @@ class FitListener:
         """Report a step. Return whether a scikit-learn callback requests to stop the fit."""
         line = event.line
         gap = "unknown" if line["relative_gap"] is None else f"{line['relative_gap']:.2e}"
-        message = (
-            f"[{type(self.estimator).__name__}] pass {line['passes']}: objective {line['objective']:.6g}, gap {gap}"
-        )
-        LOGGER.info("%s", message)
-        if getattr(self.estimator, "verbose", 0):
-            print(message)
+        self._tell(f"pass {line['passes']}: objective {line['objective']:.6g}, gap {gap}")
         for function in self.functions:
             function(dict(line))
         return self.fit is not None and self._end_step(event)
@@ -109,10 +104,14 @@ class FitListener:
         """Log the progress within a pass at intervals, and print it if the estimator is verbose."""
         if (now := time.monotonic()) - self._shown_at >= READING_SECONDS:
             self._shown_at = now
-            message = f"[{type(self.estimator).__name__}] {reading.describe()}"
-            LOGGER.info("%s", message)
-            if getattr(self.estimator, "verbose", 0):
-                print(message)
+            self._tell(reading.describe())
+
+    def _tell(self, message: str) -> None:
+        """Log a message with the name of the estimator, and print it if the estimator is verbose."""
+        message = f"[{type(self.estimator).__name__}] {message}"
+        LOGGER.info("%s", message)
+        if getattr(self.estimator, "verbose", 0):
+            print(message)
 
     def end(self, model: Any) -> None:
         """Report the end of the fit and its model to scikit-learn's callbacks."""

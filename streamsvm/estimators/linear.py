@@ -154,7 +154,18 @@ def _read_numbers(name: str, given: Any, expected: Any) -> F64:
     return numbers.reshape(shape)
 
 
-class LinearClassifier(BaseLinear, BaseSVC):
+class BiasedLinear(BaseLinear):
+    """The base class of linear estimators with costs, a bias and the parameters of scikit-learn for them."""
+
+    C: float = 1.0
+    solver: OptionSet | str = "auto"
+    intercept_scaling: float = 1.0
+    fit_intercept: bool = True
+    dual: bool | str = "auto"
+    max_iter: int = -1
+
+
+class LinearClassifier(BiasedLinear, BaseSVC):
     """The base class of linear classifiers."""
 
     takes_label_sets = True
@@ -230,13 +241,7 @@ class LinearSVC(LinearClassifier):
 
     penalty: str = field(default="l2", kw_only=False)
     loss: str = field(default="hinge", kw_only=False)
-    C: float = 1.0
     multi_class: str = "ovr"
-    solver: OptionSet | str = "auto"
-    intercept_scaling: float = 1.0
-    fit_intercept: bool = True
-    dual: bool | str = "auto"
-    max_iter: int = -1
     probability: bool | str = False
     warm_start: bool = False
 
@@ -258,7 +263,7 @@ class LinearSVC(LinearClassifier):
         return model if fits else None
 
 
-class LinearSVR(BaseLinear, BaseSVR):
+class LinearSVR(BiasedLinear, BaseSVR):
     """Linear support-vector regression with a certificate, on data of any size.
 
         P(w, b) = 1/2 (|w|^2 + (b / intercept_scaling)^2) + sum_i C_i max(0, |y_i - (w.x_i + b)| - epsilon)
@@ -300,14 +305,8 @@ class LinearSVR(BaseLinear, BaseSVR):
     ('converged', True, True)
     """
 
-    C: float = 1.0
     epsilon: float = 0.0
     loss: str = "epsilon_insensitive"
-    solver: OptionSet | str = "auto"
-    intercept_scaling: float = 1.0
-    fit_intercept: bool = True
-    dual: bool | str = "auto"
-    max_iter: int = -1
 
 
 class LinearOneClassSVM(BaseLinear, BaseOneClass):

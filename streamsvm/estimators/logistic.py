@@ -21,7 +21,6 @@ from streamsvm.numeric.rows import F64
 from streamsvm.options import INFINITE_COST, TrainOptions
 from streamsvm.problems.registry import MULTINOMIAL, find_kinds
 from streamsvm.runs.results import Result
-from streamsvm.solvers.options import OptionSet
 from streamsvm.solvers.registry import AUTO, find_first
 from streamsvm.system.errors import InputError, require_known
 
@@ -98,29 +97,16 @@ class LogisticRegression(LinearClassifier):
     """
 
     penalty: str | None = field(default="l2", kw_only=False)  # type: ignore[assignment]
-    C: float = 1.0
     l1_ratio: float | None = 0.0
     multi_class: str = "auto"
-    solver: OptionSet | str = "auto"
-    intercept_scaling: float = 1.0
-    fit_intercept: bool = True
     dual: bool = False
-    max_iter: int = -1
     warm_start: bool = False
 
     def predict_proba(self, X: Any) -> Any:
-        """Return the probability of each class, (n, K).
+        """Return the probability of each class, (n, K) float64; a Dask array for Dask rows. X: as in `predict`.
 
         For two classes, and for each of L labels, it is 1 / (1 + exp(-f)). For more classes it is the softmax of the
         scores or, one against the rest, the probabilities of the K problems are divided by their sum.
-
-        Parameters
-        ----------
-        X : as in `decision_function`
-
-        Returns
-        -------
-        ndarray or Dask array of shape (n, K), float64
         """
         check_is_fitted(self)
         return self._map_scores(X, partial(_find_probabilities, self.model_))

@@ -26,11 +26,11 @@ from streamsvm.models.calibration import check_calibration
 from streamsvm.numeric.encoding import Encoding, read_encoding
 from streamsvm.numeric.labels import count_pairs, expand, sum_by_class, vote
 from streamsvm.numeric.rows import F64, I64, CsrRows, Matrix, compute_scores, pack_rows, slice_rows
-from streamsvm.numeric.stored_types import Scaling, make_rescaling, refuse_overflow, same_scaling
+from streamsvm.numeric.stored_types import Scaling, make_rescaling, refuse_overflow, require_width, same_scaling
 from streamsvm.problems.problem import Problem
 from streamsvm.problems.registry import PROBLEMS, find_problem
 from streamsvm.system.display import Shown, describe_certificate
-from streamsvm.system.errors import InputError, say_count
+from streamsvm.system.errors import InputError
 from streamsvm.system.files import is_remote, to_local_path, write_atomically
 from streamsvm.system.npz import pack_arrays, unpack_arrays
 
@@ -247,11 +247,8 @@ class LinearModel(SavedModel):
 
         Raises InputError for unsuitable rows.
         """
-        if not sparse and n_features != self.n_trained:
-            raise InputError(
-                f"the rows have {say_count(n_features, 'feature')}, but the model was trained on "
-                f"{say_count(self.n_trained, 'feature')}"
-            )
+        if not sparse:
+            require_width(n_features, self.n_trained)
         if same_scaling(scaling, self.scaling):
             w, b = self.coef, self.intercept
         else:

@@ -32,7 +32,7 @@ from streamsvm.numeric.rows import CsrRows, Matrix, Rows
 from streamsvm.numeric.stored_types import as_matrix, round_features
 from streamsvm.problems.problem import Scored
 from streamsvm.system.budget import memory_kept
-from streamsvm.system.errors import InputError, require_known, say_count
+from streamsvm.system.errors import InputError, naming, require_known, say_count
 from streamsvm.system.files import is_remote
 from streamsvm.system.machine import default_threads
 
@@ -195,10 +195,8 @@ def _score_file(
 
     def score_piece(piece: tuple[Matrix, SourceRows]) -> Scored:
         X, rows = piece
-        try:
+        with naming(path):
             scores = model.decide(as_rows(model, X))
-        except InputError as error:
-            raise InputError(f"{path}: {error}") from None
         labels: Any = rows.labels
         truth = None if labels is None else model.problem.code_labels(labels, model.classes)
         return Scored(scores, truth, rows.qid, rows.row_names)

@@ -22,7 +22,7 @@ from streamsvm.numeric.compilation import load_or_compile, one_blas_thread
 from streamsvm.numeric.rows import CsrRows, Matrix, Rows, compute_scores
 from streamsvm.problems.problem import Scored, join_scored, read_truth
 from streamsvm.system import interrupts
-from streamsvm.system.errors import InputError
+from streamsvm.system.errors import InputError, naming
 from streamsvm.system.machine import default_threads
 from streamsvm.system.reading import Reading
 from streamsvm.system.threads import unjoined_pool, work_ahead
@@ -144,7 +144,8 @@ def make_chunk_scorer(model: Model, source: RowSource) -> Callable[[int], Scored
             f"{source.name}: its table was encoded differently from that of the training; give the model "
             "the table itself, or ingest it with --like and the dataset of the training"
         )
-    scorer = model.scorer(source.n_features, source.scaling, source.is_sparse, source.features)
+    with naming(source.name):
+        scorer = model.scorer(source.n_features, source.scaling, source.is_sparse, source.features)
     compile_scores(model, source.is_sparse)
     is_like = source.has_label_sets == model.problem.has_label_sets  # ignore labels of another kind
     classes = source.classes if is_like else None
@@ -155,7 +156,9 @@ def make_chunk_scorer(model: Model, source: RowSource) -> Callable[[int], Scored
         truth = None
         if rows.target is not None or table is not None:
             truth = read_truth(rows, np.empty(0) if table is None else table).copy()
-        return Scored(scorer(rows.X), truth, None if rows.qid is None else rows.qid.copy())
+        with naming(source.name):
+            scores = scorer(rows.X)
+        return Scored(scores, truth, None if rows.qid is None else rows.qid.copy())
 
     return lambda index: join_scored(map(score_tile, source.tiles(index)))
 

@@ -225,6 +225,13 @@ class StoredFeatures(NamedTuple):
     statistics: FeatureStatistics
 
 
+def require_width(n_features: int, d: int, sparse: bool = False) -> None:
+    """Raise InputError for rows with more features than the d of a model, and for dense rows with fewer."""
+    if n_features > d or (n_features < d and not sparse):
+        found, expected = (say_count(n, "feature") for n in (n_features, d))
+        raise InputError(f"the rows have {found}, but the model was trained on {expected}")
+
+
 def make_rescaling(
     n_features: int, scaling: Scaling | None, sparse: bool, d: int, wanted: Scaling | None
 ) -> Callable[[Matrix], Matrix]:
@@ -233,9 +240,7 @@ def make_rescaling(
     The rows are scaled by `scaling` before and by `wanted` afterwards (None: raw). Raises InputError for rows with more
     than d features, and for dense rows with fewer.
     """
-    if n_features > d or (n_features < d and not sparse):
-        found, expected = (say_count(n, "feature") for n in (n_features, d))
-        raise InputError(f"the rows have {found}, but the model was trained on {expected}")
+    require_width(n_features, d, sparse)
     change = None if same_scaling(scaling, wanted) else _find_change(scaling, wanted, d)
 
     def prepare(X: Matrix) -> Matrix:

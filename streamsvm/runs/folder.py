@@ -94,13 +94,19 @@ def read_settings(folder: Path) -> dict[str, Any]:
         ) from error
 
 
+def read_run_file(file: Path, parse: Callable[[str], Any] = json.loads) -> Any:
+    """Return the parsed contents of a file of a run. Raises InputError if it is missing or damaged."""
+    try:
+        return parse(file.read_text())
+    except (OSError, ValueError) as error:
+        raise InputError(f"{file}: missing or damaged ({error})") from error
+
+
 def read_history(folder: Path) -> list[dict[str, Any]]:
     """Return the lines of the history. Raises InputError if it is missing or damaged."""
     path = folder / HISTORY_FILE
-    try:
-        return [json.loads(line) for line in path.read_text().splitlines()]
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path}: missing or damaged ({error})") from error
+    lines: list[dict[str, Any]] = read_run_file(path, lambda text: [json.loads(line) for line in text.splitlines()])
+    return lines
 
 
 def _drop_gamma(settings: dict[str, Any]) -> dict[str, Any]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
 
 
 class InputError(ValueError):
@@ -39,6 +40,15 @@ class ReadError(OSError, InputError):
 
 class WriteError(OSError, InputError):
     """A file cannot be written, for example for lack of space or permission. The message names the file."""
+
+
+@contextmanager
+def naming(rows: object) -> Iterator[None]:
+    """Put the name of the rows, a file or a dataset, before the message of an InputError that does not contain it."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(f"{rows}: {error}") from None
 
 
 def require_known(what: str, name: object, known: Collection[str]) -> None:

@@ -42,6 +42,8 @@ from streamsvm.system.errors import InputError
 from streamsvm.verify.linear import Found, bound_optimum, single_out, split_two_classes, sum_rows
 
 SUM_SHARE = 1e-12  # the largest allowed |y'a|, as a share of sum a_i; rounding of the terms may keep y'a from being 0
+ABOVE_COST = "the model's coefficients are not a dual point, since one is above the cost of its row: are these the "
+ABOVE_COST += "model and the rows of one training?"
 
 
 def list_scores(model: KernelModel) -> KernelModel:
@@ -161,10 +163,7 @@ def _find_shrinkage(model: KernelModel, source: RowSource, problem: dict[str, An
     limits, most = np.where(coefs > 0.0, costs[:, 1:], costs[:, :1]) * own, np.where(coefs == 0.0, 0.0, np.inf)
     most = np.max(np.divide(np.abs(coefs), limits, out=most, where=limits > 0.0), axis=1, initial=1.0)
     if np.any(most > LONGEST_STRETCH):
-        raise InputError(
-            "the model's coefficients are not a dual point, since one is above the cost of its row: are these the "
-            "model and the rows of one training?"
-        )
+        raise InputError(ABOVE_COST)
     return np.where(most > 1.0, (1.0 - 4 * UNIT) / most, 1.0)
 
 
@@ -357,10 +356,7 @@ def _bound_classes(
         )
     weight = source.column("sample_weight")
     if np.any(own > costs[labels] * (1.0 if weight is None else (1.0 + 4 * UNIT) * weight[support])):
-        raise InputError(
-            "the model's coefficients are not a dual point, since one is above the cost of its row: are these the "
-            "model and the rows of one training?"
-        )
+        raise InputError(ABOVE_COST)
     gain, missing = math.fsum(own.tolist()), float(np.sum(lacking + 2 * len(costs) * UNIT * own))
     moved = 2 * missing * math.sqrt(_bound_diagonal(model) + bias_feature**2)
     of_point = missing + math.sqrt(max(0.0, square + error)) * moved + moved**2 / 2

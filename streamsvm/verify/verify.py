@@ -22,13 +22,13 @@ from streamsvm.losses.softmax import score_bytes
 from streamsvm.models.model import KernelModel, LinearModel, Model
 from streamsvm.numeric.compilation import one_blas_thread
 from streamsvm.numeric.rows import CsrRows
-from streamsvm.numeric.stored_types import Scaling, same_scaling
+from streamsvm.numeric.stored_types import Scaling, require_width, same_scaling
 from streamsvm.options import TrainOptions
 from streamsvm.passes import MemoryNeed, Progress
 from streamsvm.problems.registry import find_entry
 from streamsvm.solvers.registry import can_keep_dual
 from streamsvm.solvers.set_up import compile_all
-from streamsvm.system.errors import CertificateError, InputError, say_count
+from streamsvm.system.errors import CertificateError, InputError, naming
 from streamsvm.verify import kernel, linear, ranking
 from streamsvm.verify.dual_file import read_dual_points
 from streamsvm.verify.linear import Found
@@ -183,9 +183,8 @@ def _map_raw_rows(model: Model, source: RowSource) -> RowSource:
 
 def _require_alike(source: RowSource, n_features: int, scaling: Scaling | None) -> None:
     """Raise InputError unless the rows have the number of features and the scaling of the training rows."""
-    if n_features != source.n_features:
-        found, expected = (say_count(n, "feature") for n in (source.n_features, n_features))
-        raise InputError(f"{source.name}: the rows have {found}, but the model was trained on {expected}")
+    with naming(source.name):
+        require_width(source.n_features, n_features)
     if not same_scaling(scaling, source.scaling):
         raise InputError(
             f"{source.name}: its rows are scaled differently from the training rows; give the rows of the training"

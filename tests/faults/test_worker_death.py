@@ -28,7 +28,8 @@ from streamsvm.numeric.rows import Rows
 from streamsvm.options import TrainOptions
 from streamsvm.runs.results import Event, Result
 from streamsvm.runs.train import train
-from streamsvm.solvers.cutting_plane import line_search
+from streamsvm.solvers.cutting_plane import line_search, setup
+from streamsvm.solvers.cutting_plane.line_search import LEADING_PASSES
 from streamsvm.solvers.set_up import ALL_MODELS, compile_all
 from tests.conftest import WORKER_BYTES, make_problem
 from tests.engines.scans import help_nobody
@@ -161,7 +162,12 @@ def test_a_task_that_kills_every_worker_ends_the_run(
     assert not Path(markers[20]).exists()
 
 
-FUNCTIONS: dict[str, Callable[..., Any]] = {"_hold": engine._hold, "join_tasks": passes.task.join_tasks}
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "_hold": engine._hold,
+    "join_tasks": passes.task.join_tasks,
+    "add_to_totals": add_to_totals,
+    "add_points": line_search.add_points,
+}
 
 
 def call_or_die(marker: str, name: str, *arguments: Any) -> Any:
@@ -283,4 +289,23 @@ def test_numbers_of_rows_that_a_worker_takes_along_are_made_anew(
     train(dataset, few, tmp_path / "killed", client=both_alive, listener=listener)
     assert len(killed) == 1
     train(dataset, options, tmp_path / "killed", resume=True)
+    assert describe(tmp_path / "killed") == describe(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("died_in", ["add_to_totals", "add_points", "between"])
+def test_a_worker_killed_while_a_line_search_leads_one_read(
+    died_in: str, both_alive: Client, dataset: Dataset, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """In a pass of the line search, in a pass of one read, and after the last pass of the four that lead."""
+    monkeypatch.setattr(setup.one_read, "weigh_solvers", lambda _: (9.0, 2.0, 1.0))
+    monkeypatch.setattr(setup, "LONG_SECONDS", 0.0)
+    options, killed, marker = TrainOptions(tol=1e-4, threads=2, resident_rows=200), list[str](), tmp_path / "death"
+    train(dataset, options, tmp_path / "whole")
+    last = LEADING_PASSES[0] if died_in == "between" else -1
+    if died_in != "between":
+        monkeypatch.setattr(line_search, died_in, partial(call_or_die, str(marker), died_in))
+    listener = partial(kill_one, both_alive, killed, last)
+    result = train(dataset, options, tmp_path / "killed", client=both_alive, listener=listener)
+    assert marker.exists() or len(killed) == 1
+    assert result.passes > LEADING_PASSES[0]
     assert describe(tmp_path / "killed") == describe(tmp_path / "whole")

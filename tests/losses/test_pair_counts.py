@@ -75,14 +75,14 @@ def test_total_weight_of_the_pairs() -> None:
     assert pairs.total == 1 * 2 + 1 * 3 + 2 * 3
 
 
-@pytest.mark.parametrize("starts", [[0, 12], [0, 3, 5, 9, 12]])
+@pytest.mark.parametrize("starts", [[0, 12], [0, 3, 6, 9, 12]])
 def test_thinned_pairs_keep_whole_queries(starts: list[int]) -> None:
     pairs = Pairs(np.arange(12, dtype=np.int32), np.linspace(1, 2, 12), np.array(starts))
     part, rows = pairs.thin(2)
     np.testing.assert_array_equal(part.ranks, pairs.ranks[rows])
     np.testing.assert_array_equal(part.weight, pairs.weight[rows])
-    assert rows.tolist() == ([0, 2, 4, 6, 8, 10, 11] if len(starts) == 2 else [0, 1, 2, 5, 6, 7, 8])
-    assert part.starts.tolist() == ([0, 7] if len(starts) == 2 else [0, 3, 7])
+    assert rows.tolist() == ([0, 2, 4, 6, 8, 10, 11] if len(starts) == 2 else [0, 1, 2, 6, 7, 8])
+    assert part.starts.tolist() == ([0, 7] if len(starts) == 2 else [0, 3, 6])
 
 
 def test_thinned_pairs_have_the_first_rows_if_the_rows_are_shuffled() -> None:
@@ -117,4 +117,16 @@ def test_of_a_heavy_query_with_many_rows_some_are_taken() -> None:
     assert np.all(np.diff(rows) > 0)
     assert np.diff(part.starts).tolist() == [10] * 3 + [len(rows) - 60] + [10] * 3
     np.testing.assert_array_equal(part.ranks, ranks[rows])
+    assert k * part.total == pytest.approx(pairs.total, rel=0.1)
+
+
+@pytest.mark.parametrize("n_queries", [2, 20])
+def test_of_few_queries_with_many_rows_each_has_some(n_queries: int) -> None:
+    """A single whole query would be more than the sample, and would not represent the others."""
+    n, k = 20_000, 20
+    pairs = Pairs((np.arange(n) % 7).astype(np.int32), np.ones(n), np.linspace(0, n, n_queries + 1).astype(np.int64))
+    part, rows = pairs.thin(k)
+    assert len(part.starts) == n_queries + 1
+    assert n / k <= len(rows) < 1.5 * n / k
+    np.testing.assert_array_equal(part.ranks, pairs.ranks[rows])
     assert k * part.total == pytest.approx(pairs.total, rel=0.1)

@@ -324,6 +324,24 @@ def test_features_that_a_model_does_not_know(tmp_path: Path, name: str, caplog: 
         predict(model, data, tmp_path / "p.npy", unknown_features="drop")
 
 
+@pytest.mark.parametrize("name", ["rows.npz", "rows.parquet", "rows.zarr"])
+def test_rows_that_a_model_cannot_score_are_named(tmp_path: Path, name: str) -> None:
+    """Too few features and scores beyond float64 are refused with the name of the rows, whatever holds them."""
+    data, d = tmp_path / name, 2
+    X: Any = np.full((4, d), 3e38, np.float32)
+    if name == "rows.npz":
+        np.savez(data, X=X, y=[-1, 1, -1, 1])
+    elif name == "rows.parquet":
+        pd.DataFrame({"a": X[:, 0], "b": X[:, 1], "y": [-1, 1, -1, 1]}).to_parquet(data)
+    else:
+        ingest(X, data, [-1, 1, -1, 1])
+    for width, why in ((3, "the rows have 2 features, but the model .* 3 features"), (d, "the scores .* overflow")):
+        model = LinearModel(coef=np.full(width, 1e300), intercept=0.0, classes=np.array([-1, 1]))
+        for call in (evaluate, lambda *given: predict(*given, tmp_path / "p.csv")):
+            with pytest.raises(InputError, match=rf"{name}: {why}"):
+                call(model, data)
+
+
 def test_rows_in_place_of_a_model(tmp_path: Path) -> None:
     PROBLEM.store(tmp_path / "rows.zarr")
     (tmp_path / "rows.csv").write_text("y,x\n-1,-2\n1,3\n")

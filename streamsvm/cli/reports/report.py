@@ -19,12 +19,12 @@ import numpy as np
 from markupsafe import Markup
 
 from streamsvm.cli.info import CLASS_MEASURES, format_evaluation, list_class_measures
-from streamsvm.cli.output import RUN_FILES, fill_text, read_run_file
+from streamsvm.cli.output import RUN_FILES, fill_text
 from streamsvm.cli.reports.page import Frame, Section, Series, Table, draw_bars, draw_chart, mark_values, render_page
 from streamsvm.models.evaluate import evaluate
 from streamsvm.models.model import LinearModel, Model, load
 from streamsvm.numeric.rows import F64
-from streamsvm.runs.folder import read_history
+from streamsvm.runs.folder import read_history, read_run_file
 from streamsvm.runs.tune import Tuning
 from streamsvm.system.errors import InputError, say_count
 from streamsvm.system.files import hide_secrets, refuse_inputs, write_atomically

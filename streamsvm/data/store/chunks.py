@@ -97,11 +97,7 @@ class ChunkFile:
     def finish(self) -> None:
         """Read to the end. Raise IntegrityError unless the bytes and the stored checksum match the manifest."""
         self.skip(self.payload_bytes - self.position)
-        if self._crc != self.checksum:
-            raise IntegrityError(
-                f"{self.name}: chunk is damaged (its checksum differs from the manifest); restore the file, or ingest "
-                "again (in a cache, remove it)"
-            )
+        self._compare(self._crc)
         self.check_stored()
         self._file.keep()
 
@@ -109,7 +105,11 @@ class ChunkFile:
         """Raise IntegrityError unless the checksum at the end of the chunk is the one in the manifest."""
         stored = np.empty(CRC_BYTES, np.uint8)
         self._file.fill(stored, self.payload_bytes)
-        if int.from_bytes(stored.tobytes(), "little") != self.checksum:
+        self._compare(int.from_bytes(stored.tobytes(), "little"))
+
+    def _compare(self, checksum: int) -> None:
+        """Raise IntegrityError unless a checksum of the chunk is the one in the manifest."""
+        if checksum != self.checksum:
             raise IntegrityError(
                 f"{self.name}: chunk is damaged (its checksum differs from the manifest); restore the file, or ingest "
                 "again (in a cache, remove it)"

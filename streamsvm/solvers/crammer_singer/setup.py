@@ -75,7 +75,7 @@ class ClassLineSearch(ClassModel, Solver):
         width, exact = self.width, exact_bytes(self.width)
         points, cuts = len(line_search.AROUND) + 1, len(line_search.CUTS_AT) + 1
         totals_bytes = 8 * (points + cuts * (width + 1)) + 2 * exact
-        tile_bytes = threads * score_bytes(len(self.parameters.class_costs), find_largest_tile(self.source))
+        tile_bytes = threads * _count_tile_bytes(self)
         return replace(self.parameters.need_memory(width, totals_bytes, 16 * width + exact), walk_bytes=tile_bytes)
 
 
@@ -90,6 +90,11 @@ class ClassAscentSolver(ClassModel, BlockAscentSolver):
         self.width, self.n_shares, self.dual = parameters.n_classes * self.width, parameters.n_classes, None
         rows = "resident" if parameters.keeps_all else parameters.resident_rows
         self.settings = {**_describe(parameters), "acceleration": "block-ascent", "rows": rows}
+
+    def memory(self, threads: int) -> MemoryNeed:
+        """Return the memory. Unless a line search runs beside it, the ascent's passes compute the scores of tiles."""
+        need, tile_bytes = super().memory(threads), _count_tile_bytes(self) if self._is_wide() else 0
+        return replace(need, walk_bytes=need.walk_bytes + threads * tile_bytes)
 
     def _find_row_bytes(self) -> int:
         vectors = ROW_VECTORS + CLASS_VECTORS * self.n_shares
@@ -108,6 +113,11 @@ class ClassAscentSolver(ClassModel, BlockAscentSolver):
         parameters, most = self.parameters, choose_most_cuts(self.width, alone)
         search = LineSearch(parameters.class_costs, parameters.bias_feature, tol=parameters.tol, max_cuts=most)
         return ClassLineSearch(self.source, search)
+
+
+def _count_tile_bytes(solver: ClassLineSearch | ClassAscentSolver) -> int:
+    """Return the bytes of the scores of a tile that a thread holds."""
+    return score_bytes(len(solver.parameters.class_costs), find_largest_tile(solver.source))
 
 
 def set_up(source: RowSource, options: TrainOptions, own: CrammerSingerOptions, budget: Budget) -> Solver:

@@ -16,6 +16,7 @@ margin of 1 - 1e-16 then matters, and scaling w by 1 + 1e-15 removes it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -183,7 +184,7 @@ class CutSettings:
 
     def turn_bytes(self, width: int) -> int:
         """Return the part of the driver's bytes that is used only while a step is computed."""
-        return master_bytes(self.most_cuts(width))
+        return master_bytes(width, self.most_cuts(width))
 
     def need_memory(self, width: int, totals_bytes: int, shared_bytes: int, more_bytes: int = 0) -> MemoryNeed:
         """Return the memory of a solver whose totals and shared data have the given sizes.
@@ -195,12 +196,17 @@ class CutSettings:
 
 def cut_bytes(width: int, cuts: int) -> int:
     """Return the bytes of the cuts and their products while both are copied, plus the bytes of the master problem."""
-    return 8 * width * 2 * cuts + 2 * 8 * cuts**2 + master_bytes(cuts)
+    return 8 * width * 2 * cuts + 2 * 8 * cuts**2 + master_bytes(width, cuts)
 
 
-def master_bytes(cuts: int) -> int:
-    """Return the bytes needed to solve the master problem: four matrices (cuts, cuts)."""
-    return 4 * 8 * cuts**2
+def count_parts(width: int, cuts: int) -> int:
+    """Return the number of parts of wide cuts in a QR factorisation: a part is about as large as the results of all."""
+    return math.isqrt(width // cuts)
+
+
+def master_bytes(width: int, cuts: int) -> int:
+    """Return the bytes needed to solve the master problem: matrices (cuts, cuts), also while cuts are factorised."""
+    return 8 * cuts**2 * (8 + 2 * count_parts(width, cuts))
 
 
 def add_cuts(state: S, new: RowSums, most: int | None = None) -> S:

@@ -35,12 +35,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from scipy.linalg import qr, solve_triangular
+from scipy.linalg import qr, qr_multiply, solve_triangular
 from scipy.linalg.lapack import dpotrf, dpotrs
 
 from streamsvm.numeric.rounding import bound_rounding, sum_exactly
 from streamsvm.numeric.rows import F64, I64, Flags
-from streamsvm.solvers.cutting_plane.cuts import CutState, RowSums, S, add_cuts, count_pass, raise_bound
+from streamsvm.solvers.cutting_plane.cuts import CutState, RowSums, S, add_cuts, count_parts, count_pass, raise_bound
 
 STEPS_PER_CUT = 10  # the maximum; from z = 0, cuts of real data took at most about 3 steps per cut
 EPS = float(np.finfo(np.float64).eps)
@@ -204,11 +204,20 @@ def refine_master(cuts: F64, offsets: F64, start: F64, tol: float) -> tuple[Mast
     cuts (m, width), offsets (m,): a_c and b_c, finite; start (m,): multipliers. If float64 cannot resolve the gap, the
     solution reports the gap reached. Nothing is raised, and equal input gives equal bits.
     """
-    if cuts.shape[1] > len(cuts):  # in the span of the cuts, a cut has fewer coordinates
-        basis, coordinates = qr(np.array(cuts.T, order="F"), mode="economic", overwrite_a=True, check_finite=False)
-        solution, w = _refine(np.ascontiguousarray(coordinates.T), offsets, start, tol)
-        return solution, basis @ w
-    return _refine(cuts, offsets, start, tol)
+    m, width = cuts.shape
+    if width <= m:
+        return _refine(cuts, offsets, start, tol)
+    # In the span of the cuts, a cut has fewer coordinates. Their QR factorisation is made part by part, since a copy of
+    # the cuts may take most of the memory.
+    parts = np.array_split(cuts.T, count_parts(width, m))
+    tops = np.empty((m * len(parts), m), order="F")
+    for top, part in zip(np.split(tops, len(parts)), parts, strict=True):
+        top[:] = qr(np.array(part, order="F"), mode="raw", overwrite_a=True, check_finite=False)[1]
+    basis, coordinates = qr(tops, mode="economic", overwrite_a=True, check_finite=False)
+    solution, w = _refine(np.ascontiguousarray(coordinates.T), offsets, start, tol)
+    pieces = zip(parts, np.split(basis @ w, len(parts)), strict=True)
+    found = [qr_multiply(np.array(part, order="F"), piece, "left", overwrite_a=True)[0] for part, piece in pieces]
+    return solution, np.concatenate(found)
 
 
 def _refine(cuts: F64, offsets: F64, start: F64, tol: float) -> tuple[MasterSolution, F64]:
@@ -248,8 +257,8 @@ def _find_step(vectors: F64, norms: F64, z: F64, gradient: F64, face: Flags) -> 
     slope = gradient[others] - gradient[reference]
     shift = 4 * EPS * (norms[others] + norms[reference]) + TINY**0.5
     features = np.argsort(-np.max(np.abs(B), axis=0), kind="stable")  # With long rows first, QR is accurate row by row.
-    stacked = np.concatenate((B.T[features], np.diag(shift)))
-    Q, R, order = qr(stacked, mode="economic", pivoting=True, check_finite=False)
+    stacked = np.concatenate((B[:, features], np.diag(shift)), axis=1).T
+    Q, R, order = qr(stacked, mode="economic", overwrite_a=True, pivoting=True, check_finite=False)
     found = solve_triangular(R, slope[order], trans="T", check_finite=False)
     step[others[order]] = solve_triangular(R, found, check_finite=False)
     step[reference] = -step.sum()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,13 +12,17 @@ import pytest
 from distributed import Client
 
 from streamsvm import CuttingPlane, LinearSVC, ingest, load
+from streamsvm.data.rows.source import find_largest_tile
 from streamsvm.data.store.dataset import Dataset
 from streamsvm.models.evaluate import evaluate
+from streamsvm.numeric.rows import Rows
 from streamsvm.options import TrainOptions
 from streamsvm.plan.predict import plan_training
 from streamsvm.runs.train import train
 from streamsvm.runs.tune import tune
-from streamsvm.solvers.crammer_singer.block_ascent import ClassAscent
+from streamsvm.solvers.crammer_singer.block_ascent import STEPS, ClassAscent
+from streamsvm.solvers.crammer_singer.line_search import look_along
+from streamsvm.solvers.crammer_singer.setup import ClassAscentSolver
 from streamsvm.solvers.cutting_plane.block_ascent import solve
 from streamsvm.solvers.set_up import set_up
 from streamsvm.system.errors import InputError
@@ -102,6 +107,26 @@ def test_the_driver_holds_what_is_planned(own: dict[str, Any], n_classes: int) -
     """Shares of all rows, kept rows and cuts, the scores of a tile, and a checkpoint after each step."""
     _, peak, planned = measure_driver(replace(OPTIONS, **own), 20_000, n_classes=n_classes)
     assert peak <= planned
+
+
+@pytest.mark.parametrize("own", [{}, {"resident_rows": 200}], ids=["memory", "blocks"])
+def test_each_thread_of_a_wide_ascent_holds_what_is_planned(own: dict[str, Any]) -> None:
+    """No line search runs beside it, whose memory would count the scores of a tile."""
+    problem = make_classes(0, n=2000, d=260, n_classes=200)
+    solver = set_up(problem.in_memory(), replace(OPTIONS, **own))
+    assert isinstance(solver, ClassAscentSolver)
+    matrices = np.random.default_rng(0).standard_normal((2, 200, 261))
+    scan = look_along(matrices, STEPS, np.empty(0), np.array(solver.parameters.class_costs), 1.0)
+    n = find_largest_tile(solver.source)
+    rows = Rows(0, problem.X[:n].astype(np.float32), problem.y[:n])
+    scan.add(scan.start(), rows, *scan.shared)  # compiles
+    tracemalloc.start()
+    try:
+        scan.add(scan.start(), rows, *scan.shared)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak <= solver.memory(2).walk_bytes - solver.memory(1).walk_bytes + (1 << 20)
 
 
 def test_too_little_memory_for_the_shares_is_told() -> None:

@@ -15,9 +15,9 @@ from streamsvm.engines.merge import answer
 from streamsvm.options import TrainOptions
 from streamsvm.passes import Progress, Step
 from streamsvm.problems.ranking import ROW_VECTORS
-from streamsvm.solvers.cutting_plane.cuts import RowSums, add_cuts
+from streamsvm.solvers.cutting_plane.cuts import CutSettings, RowSums, add_cuts, master_bytes
 from streamsvm.solvers.cutting_plane.line_search import CuttingPlane, LineState, start_totals
-from streamsvm.solvers.cutting_plane.master import minimise_master
+from streamsvm.solvers.cutting_plane.master import minimise_master, refine_master
 from streamsvm.solvers.keep_dual import KeepDual, note_cuts
 from streamsvm.solvers.one_read.solver import MOST_OWN
 from streamsvm.solvers.set_up import set_up
@@ -67,6 +67,21 @@ def test_a_step_and_a_checkpoint_take_what_is_planned() -> None:
     finally:
         tracemalloc.stop()
     assert max(stepping, saving) <= settings.driver_bytes(D + 1)
+
+
+@pytest.mark.parametrize(("m", "width"), [(200, 190), (200, 210), (200, 400), (100, 9_000)])
+def test_refining_the_master_problem_takes_what_is_planned(m: int, width: int) -> None:
+    """The most: all cuts are on the face, and are factorised before that if there are more features than cuts."""
+    cuts = np.random.default_rng(0).standard_normal((m, width))
+    cuts /= np.linalg.norm(cuts, axis=1)[:, None]
+    tracemalloc.start()
+    try:
+        solution, _ = refine_master(cuts, np.ones(m), np.full(m, 1 / m), 0.0)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert np.count_nonzero(solution.z) > m / 2
+    assert peak <= master_bytes(width, m) + 8 * width * CutSettings.vectors
 
 
 @pytest.mark.parametrize("with_queries", [False, True])

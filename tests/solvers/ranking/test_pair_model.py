@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from streamsvm.losses.pairs import Pairs
+from streamsvm.solvers.cutting_plane.cuts import master_bytes
 from streamsvm.solvers.ranking import pair_model
 from streamsvm.solvers.ranking.pair_model import Sample, draw_sample, minimise_model
 from streamsvm.solvers.ranking.setup import count_model_bytes
@@ -110,7 +111,8 @@ def test_the_model_holds_what_is_planned(monkeypatch: pytest.MonkeyPatch) -> Non
     finally:
         tracemalloc.stop()
     planned = settings.driver_bytes(d) + count_model_bytes(d) - cuts.nbytes - state.gram.nbytes
-    assert planned / 2 < peak <= planned
+    refining = master_bytes(d, m + pair_model.MOST_LOOKS) - 32 * (m + pair_model.MOST_LOOKS) ** 2  # not done here
+    assert (planned - refining) / 2 < peak <= planned
 
 
 def test_a_sample_in_which_a_heavy_query_has_less_weight_is_not_whole() -> None:
