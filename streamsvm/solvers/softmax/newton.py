@@ -42,7 +42,7 @@ SUMMED_PARTS = 4  # the sums of so many parts are held at once
 MOST_STEPS, MOST_PRODUCTS = 60, 60
 LEAST_FALL = 1e-4  # a step is taken if F falls by this share of what its slope promises
 SHORTEST = 1e-8  # rounding is the limit if no longer step descends
-RESIDUAL = 0.1  # conjugate gradients end at this share of the first residual
+RESIDUAL = 0.3  # conjugate gradients end at this share of the first residual
 FACTOR_ROWS = 4  # the Hessian of a preconditioner is that of so many rows for each weight
 AXIS_ROWS = 16  # the matrix of the features is that of so many rows for each feature
 CURVED_ROWS = 512  # rows whose Hessians are summed at once
@@ -111,14 +111,6 @@ class Sample:
             return self._map(lambda part: part[0] @ weights + biases)
         fitted = (self.means @ W.T).astype(self.dtype)
         return self._map(lambda part: self.factor * (part[0] @ weights + biases) + part[3] @ fitted)
-
-    def sum_losses(self, scores: list[Values], moves: list[Values], step: float) -> float:
-        """Return the loss at the scores plus `step` times their moves."""
-
-        def work(part: Any, own: Values, move: Values) -> float:
-            return measure(own + self.dtype(step) * move, *part[1:3]).loss
-
-        return float(sum(self._map(work, scores, moves)))
 
     def look(self, scores: list[Values]) -> Point:
         """Return the loss, the gradient and the probabilities at these scores."""
@@ -314,24 +306,24 @@ def minimise(sample: Sample, model: Model, start: F64, wanted: float, share: flo
     The search ends early where F is not convex, where rounding leaves no step that descends, or at the deadline.
     """
     W, scores, known = start, scores or sample.score(start), None
+    point, (own, pull) = sample.look(scores), model.measure(start)
     for _ in range(MOST_STEPS):
         interrupts.check()
-        point = sample.look(scores)
-        own, gradient = model.measure(W)
-        gradient = gradient + point.gradient
+        gradient = point.gradient + pull
         if deadline.is_over() or not np.vdot(gradient, gradient) / 2 > wanted + share * (own + point.loss):
             break
         precondition, known = _find_preconditioner(sample, model, point.shares, known)
         step = _find_step(sample, model, point.shares, gradient, precondition)
-        moves, slope, t = sample.score(step), float(np.vdot(gradient, step)), 1.0
+        moves, slope, least, t = sample.score(step), float(np.vdot(gradient, step)), own + point.loss, 1.0
         while t >= SHORTEST:
-            value = model.measure(W + t * step)[0] + sample.sum_losses(scores, moves, t)
-            if value <= own + point.loss + LEAST_FALL * t * slope:
+            there = [one + t * move for one, move in zip(scores, moves, strict=True)]
+            point, (own, pull) = sample.look(there), model.measure(W + t * step)
+            if own + point.loss <= least + LEAST_FALL * t * slope:
                 break
             t /= 2
         if t < SHORTEST or not np.any(step):
             break
-        W, scores = W + t * step, [one + t * move for one, move in zip(scores, moves, strict=True)]
+        W, scores = W + t * step, there
     return W
 
 

@@ -34,9 +34,10 @@ from streamsvm.solvers.cutting_plane.sample_model import ModelState, SampleModel
 from streamsvm.solvers.softmax import newton
 from streamsvm.solvers.softmax.newton import MOST_CURVED, PART_ROWS, Model, Sample, add_fit, add_hessian, minimise
 
-MODEL_SHARE = 0.1  # the gradient of the model is minimised to this share of the requested gap
+ALL_SHARE = 0.5  # 1/2 |grad P|^2 is minimised to this share of the requested gap if all rows are in memory
+MODEL_SHARE = 0.1  # that of the model to this share of the requested gap
 GAP_SHARE = 0.001  # or to this share of the current gap
-FIRST_SHARE = 0.03  # the gradient of the sample's own problem is minimised to this share of P
+FIRST_SHARE = 0.03  # that of the sample's own problem to this share of P
 NARROW_TOL, SMALL_BYTES = 1e-5, 16 << 20  # a sample is float32 if `tol` is larger, it has more bytes
 WIDE = 1 << 17  # or more weights,
 HIGH_COST = 1e4  # and all costs are lower: the curvature of the penalty is 1, which float32 hides at high costs
@@ -146,7 +147,7 @@ class Softmax(SampleModel):
         sample, few = held
         start, is_all = self.shape(state.best_w), sample.n_rows == state.n_rows
         if not len(state.slope) or not len(state.curvature) or is_all:
-            share = MODEL_SHARE * self.tol if is_all else FIRST_SHARE
+            share = ALL_SHARE * self.tol if is_all else FIRST_SHARE
             free = Model(np.zeros_like(start), start)
             if few is not None and not state.passes:
                 start = minimise(few, free, start, 0.0, FIRST_SHARE)
@@ -169,7 +170,7 @@ class Softmax(SampleModel):
         own = newton.find_share(n_counted, start.shape[1]) if is_exact or not is_summed else 0.0
         if is_summed:
             shrunk = sample.shrink(point.shares, np.zeros_like(start), 0.0, own)
-            about = {"E": state.curvature - own * sample.sum_hessian(point.shares), "H": state.curvature}
+            about: dict[str, Any] = {"E": state.curvature - own * sample.sum_hessian(point.shares), "H": state.curvature}
         else:
             fitted, rest, means = sample.sum_features(point.shares, newton.find_means(state.curvature))
             of_fit = max(own, newton.find_share(n_counted, FIT_ROWS * min(start.shape[1], len(start) - 1)))
