@@ -27,7 +27,7 @@ COPIES = 3  # copies of the sample while it is fetched
 LEAST_CUTS, CUTS_BYTES = 16, 128 << 20  # the cuts take about so many bytes, but are at least so many
 ROW_VECTORS = 4  # vectors of 8 bytes for each row of the sample
 SCORES = 6  # numbers of 8 bytes for each row of the sample and each class: scores, moves, probabilities
-VECTORS = 32 + 4 * SECANTS + SUMMED_PARTS  # vectors of the width of W in the driver, besides the cuts
+VECTORS = 8 + 4 * SECANTS + SUMMED_PARTS  # vectors of the width of W in the driver, besides the cuts
 
 
 class SoftmaxSolver(ClassModel, Solver):

@@ -170,7 +170,8 @@ class Softmax(SampleModel):
         own = newton.find_share(n_counted, start.shape[1]) if is_exact or not is_summed else 0.0
         if is_summed:
             shrunk = sample.shrink(point.shares, np.zeros_like(start), 0.0, own)
-            about: dict[str, Any] = {"E": state.curvature - own * sample.sum_hessian(point.shares), "H": state.curvature}
+            E = state.curvature - own * sample.sum_hessian(point.shares)
+            about: dict[str, Any] = {"E": E, "H": state.curvature}
         else:
             fitted, rest, means = sample.sum_features(point.shares, newton.find_means(state.curvature))
             of_fit = max(own, newton.find_share(n_counted, FIT_ROWS * min(start.shape[1], len(start) - 1)))
