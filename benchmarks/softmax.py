@@ -1,10 +1,12 @@
 """Multinomial logistic regression: reads of the data with few rows in memory, and CPU seconds beside scikit-learn.
 
     python -m benchmarks.softmax --data FOLDER [--only NAME ...] [--tol 1e-3] [--memory]
+    python -m benchmarks.softmax --data FOLDER --only "1,000 classes" [--rows 128000] [--threads 2]
 
-FOLDER holds the unpacked data. The first table is for data on disk: the bytes read, divided by the bytes of the
-dataset, if only a tenth of the rows is kept in memory, and the seconds of a processor. The last line is a tenth of
-1,280,000 embeddings of 1,024 float16 numbers in 1,000 classes, with 2 GB.
+FOLDER holds the unpacked data. The first table is for data on disk: the bytes read, divided by the stored bytes, if
+only a tenth of the rows is kept in memory, the seconds of a processor, and the peak of the resident memory. The last
+line is a tenth of 1,280,000 embeddings of 1,024 float16 numbers in 1,000 classes, with 2 GB; --rows changes the number
+of its rows.
 
 With --memory, the second table compares CPU seconds if all rows are in memory, on one thread. scikit-learn gets the
 constant feature as a column, and as few iterations as reach the objective of streamsvm, but for NEAR of it.
@@ -13,25 +15,30 @@ constant feature as a column, and as few iterations as reach the objective of st
 from __future__ import annotations
 
 import argparse
+import sys
 import tempfile
 import warnings
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from sklearn.linear_model import LogisticRegression
 
-from benchmarks.crammer_singer import make_source, measure
-from streamsvm.data.store.dataset import Dataset
+from benchmarks.crammer_singer import load_letter, make_source, measure
+from streamsvm.data.open import open_dataset
 from streamsvm.engines import open as opening
 from streamsvm.engines.open import plan_memory
 from streamsvm.ingestion.readers import ingest
+from streamsvm.losses.softmax import measure as find_losses
 from streamsvm.options import TrainOptions
 from streamsvm.runs.train import train
+from streamsvm.system.machine import reset_peak
 
-CHUNKS = 64
+CHUNKS, THOUSAND = 64, "1,000 classes"
 ITERATIONS = {"lbfgs": (10, 20, 40, 80, 160, 320, 640), "newton-cholesky": (2, 3, 4, 5, 6, 8, 10, 14, 20)}
 NEAR = 1e-5  # scikit-learn computes in float32
 MOST_CURVED = 2000  # with more weights, the matrices of newton-cholesky take too long
@@ -41,13 +48,6 @@ def load_covtype(folder: Path) -> tuple[Any, Any]:
     """Return the seven classes of Covertype, with each feature divided by its largest value."""
     rows = np.loadtxt(folder / "covtype/covtype.csv", delimiter=",", dtype=np.float32, skiprows=1)
     return rows[:, :-1] / np.abs(rows[:, :-1]).max(axis=0), rows[:, -1] - 1
-
-
-def load_letter(folder: Path) -> tuple[Any, Any]:
-    """Return the training rows."""
-    from benchmarks.crammer_singer import load_letter
-
-    return load_letter(folder)[:2]
 
 
 def load_mnist(folder: Path) -> tuple[Any, Any]:
@@ -68,9 +68,9 @@ def make_many(_: Path) -> tuple[Any, Any]:
     return make_embeddings(60_000, 256, 100, 0.2)
 
 
-def make_thousand(_: Path) -> tuple[Any, Any]:
-    """Return a tenth of 1,280,000 embeddings of 1,024 features in 1,000 classes."""
-    X, y = make_embeddings(128_000, 1024, 1000, 0.15)
+def make_thousand(_: Path, n: int = 128_000) -> tuple[Any, Any]:
+    """Return n embeddings of 1,024 features in 1,000 classes."""
+    X, y = make_embeddings(n, 1024, 1000, 0.15)
     return X.astype(np.float16), y
 
 
@@ -90,29 +90,24 @@ def make_drawn(_: Path) -> tuple[Any, Any]:
 
 SETS: dict[str, tuple[Callable[[Path], tuple[Any, Any]], tuple[float, ...], dict[str, Any]]] = {
     "covtype": (load_covtype, (0.01, 1.0), {"resident_rows": "10%"}),
-    "letter": (load_letter, (0.1, 1.0), {"resident_rows": "10%"}),
+    "letter": (lambda folder: load_letter(folder)[:2], (0.1, 1.0), {"resident_rows": "10%"}),
     "mnist": (load_mnist, (0.001,), {"resident_rows": "10%"}),
     "100 classes": (make_many, (0.1,), {"resident_rows": "10%"}),
     "isolet": (load_isolet, (0.1, 1.0), {"resident_rows": "10%"}),  # held out: the solver's constants were chosen
     "drawn classes": (make_drawn, (0.1,), {"resident_rows": "10%"}),  # before these two sets were run
-    "1,000 classes": (make_thousand, (0.01,), {"memory_bytes": 2_000_000_000}),
+    THOUSAND: (make_thousand, (0.01,), {"memory_bytes": 2_000_000_000}),
 }
 
 
-def show_reads(name: str, data: Dataset, costs: tuple[float, ...], options: TrainOptions) -> None:
-    """Print a line of the first table for each C."""
+def show_reads(name: str, path: Path, costs: tuple[float, ...], options: TrainOptions) -> None:
+    """Print a line of the first table for each C, in a process that holds no data of its own."""
+    opening.plan_memory, data = plan_without_pins, open_dataset(path)
     for C in costs:
-        result, cpu = measure(lambda C=C: train(data, replace(options, C=C)))
-        reads = f"{result.passes} | {result.read_bytes / data.nbytes:.2f} | {cpu:.1f}"
+        reset_peak()
+        result, cpu = measure(lambda C=C: train(data, replace(options, C=C), listener=show_step))
+        reads = f"{result.passes} | {result.read_bytes / data.stored_bytes:.2f} | {cpu:.1f}"
+        reads += f" | {result.peak_memory_bytes / 1e6:.0f}"
         print(f"| {name} | {C:g} | {result.status} | {result.relative_gap:.1e} | {reads} |", flush=True)
-
-
-def compute_objective(W: Any, X: Any, y: Any, C: float) -> float:
-    """Return P of weights (K, d+1) for rows with the constant column."""
-    scores = X.astype(np.float64) @ W.T
-    top = scores.max(axis=1)
-    losses = np.log(np.sum(np.exp(scores - top[:, None]), axis=1)) + top - scores[np.arange(len(y)), y]
-    return float(np.sum(W**2) / 2 + C * np.sum(losses))
 
 
 def run_scikit_learn(solver: str, X: Any, y: Any, C: float, limit: float) -> str:
@@ -122,7 +117,8 @@ def run_scikit_learn(solver: str, X: Any, y: Any, C: float, limit: float) -> str
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             _, cpu = measure(lambda model=model: model.fit(X, y))
-        if compute_objective(model.coef_, X, y, C) <= limit:
+        loss = find_losses(X.astype(np.float64) @ model.coef_.T, y, np.full(len(y), C)).loss
+        if np.sum(model.coef_**2) / 2 + loss <= limit:
             return f"{cpu:.2f} ({most})"
     return f"not in {most}"
 
@@ -140,6 +136,11 @@ def show_memory(name: str, X: Any, y: Any, costs: tuple[float, ...], options: Tr
         print(f"| {name} | {C:g} | {result.relative_gap:.1e} | {' | '.join(told)} |", flush=True)
 
 
+def show_step(event: Any) -> None:
+    """Print the pass and the proved gap on standard error."""
+    print(event.line["passes"], f"{event.line['relative_gap']:.1e}", file=sys.stderr, flush=True)
+
+
 def plan_without_pins(*about: Any, **named: Any) -> Any:
     """Return the plan of memory, in which no chunk stays in memory between passes."""
     return replace(plan_memory(*about, **named), pin_bytes=0)
@@ -152,26 +153,29 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", default=list(SETS))
     parser.add_argument("--tol", type=float, default=1e-3)
     parser.add_argument("--memory", action="store_true")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--rows", type=int, default=128_000)
     given = parser.parse_args()
-    opening.plan_memory = plan_without_pins
-    titles = (
-        "P's gap | streamsvm | lbfgs | newton-cholesky" if given.memory else "status | gap | passes | reads | CPU s"
-    )
+    titles = "status | gap | passes | reads | CPU s | peak MB"
+    if given.memory:
+        titles = "P's gap | streamsvm | lbfgs | newton-cholesky"
     print(f"| data | C | {titles} |\n|{'---|' * (2 + titles.count('|') + 1)}")
     for name in given.only:
         load, costs, own = SETS[name]
-        X, y = load(given.data)
+        X, y = load(given.data) if name != THOUSAND else make_thousand(given.data, given.rows)
         order = np.random.default_rng(1).permutation(len(y))
         X, y = np.asarray(X, np.float32)[order], np.asarray(y)[order].astype(np.int32)
-        options = TrainOptions(task="multinomial", threads=1, tol=given.tol, **own)
+        options = TrainOptions(task="multinomial", threads=given.threads, tol=given.tol, **own)
         if given.memory:
             show_memory(name, X, y, costs, options)
             continue
         with tempfile.TemporaryDirectory() as out:
-            dtype = "float16" if name == "1,000 classes" else "float32"
-            data = ingest(X, Path(out) / "rows.zarr", y, chunk_bytes=max(20_000, X.nbytes // CHUNKS), dtype=dtype)
-            del X
-            show_reads(name, data, costs, options)
+            dtype = "float16" if name == THOUSAND else "float32"
+            path = Path(out) / "rows.zarr"
+            ingest(X, path, y, chunk_bytes=max(20_000, X.nbytes // CHUNKS), dtype=dtype)
+            del X, y
+            with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+                pool.submit(show_reads, name, path, costs, options).result()
 
 
 if __name__ == "__main__":

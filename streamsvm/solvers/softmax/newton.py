@@ -10,8 +10,9 @@ its Cholesky factor is the preconditioner. For a large one, the preconditioner i
 
 which is H if the probabilities do not depend on the features. A and B have fewer entries than H, so a sample that is
 too small for H still determines them. If they do depend, the rows x_i are split into p_i.M, with the least-squares fit
-M of the rows of all data by their probabilities, and the rest: the sample's own Hessian, of the rows
-p_i.M + sqrt(s) (x_i - p_i.M), plus 1 - s times A x B of the rest. The fit takes only K (K + d+1) sums.
+M of the rows of all data by their probabilities, and the rest. The model has a share of the sample's own Hessian for
+either part, f and s, which is that of the rows sqrt(f) p_i.M + sqrt(s) (x_i - p_i.M). A x B is the remainder, with
+1 - f times the B of the rows p_i.M and 1 - s times that of the rest. The fit takes only K (K + d+1) sums.
 
 Sources: Lin, Weng & Keerthi 2008, "Trust region Newton method for large-scale logistic regression", J. Machine Learning
 Research 9 (Newton's method with conjugate gradients; here with a line search); Martens & Grosse 2015, "Optimizing
@@ -41,13 +42,12 @@ SUMMED_PARTS = 4  # the sums of so many parts are held at once
 MOST_STEPS, MOST_PRODUCTS = 60, 60
 LEAST_FALL = 1e-4  # a step is taken if F falls by this share of what its slope promises
 SHORTEST = 1e-8  # rounding is the limit if no longer step descends
-RESIDUAL = 0.1  # conjugate gradients end at this share of the first residual
+RESIDUAL = 0.3  # conjugate gradients end at this share of the first residual
 FACTOR_ROWS = 4  # the Hessian of a preconditioner is that of so many rows for each weight
 AXIS_ROWS = 16  # the matrix of the features is that of so many rows for each feature
 CURVED_ROWS = 512  # rows whose Hessians are summed at once
 MOST_CURVED = 1024  # a Hessian is summed if W has at most this many entries
 RIDGE = 1e-6  # relative to the diagonal, for the fit of the rows by their probabilities
-TRUSTED_ROWS = 1.0  # with so many rows a feature, half of a model is the sample's own Hessian
 MOST_AXES = 2048  # with more features, the axes are the features,
 AXES_SHARE = 30  # or if the cube of their number exceeds this many times the numbers of the rows for all classes
 
@@ -77,13 +77,13 @@ class Sample:
             (to_factor(one.X, dtype), one.codes, own, None) for one, own in zip(parts, costs, strict=True)
         ]
 
-    def shrink(self, shares: list[Values], means: F64, own: float) -> Sample:
-        """Return the sample with rows p_i.means + sqrt(own) (x_i - p_i.means) in place of the rows x_i.
+    def shrink(self, shares: list[Values], means: F64, fitted: float, own: float) -> Sample:
+        """Return the sample with rows sqrt(fitted) p_i.means + sqrt(own) (x_i - p_i.means) in place of the rows x_i.
 
         shares: the probabilities p_i of the parts. means: (K, d+1).
         """
         shrunk, shrunk.factor = copy(self), self.dtype(own**0.5)
-        shrunk.means = (1.0 - own**0.5) * means
+        shrunk.means = (fitted**0.5 - own**0.5) * means
         shrunk.parts = [(*part[:3], p) for part, p in zip(self.parts, shares, strict=True)]
         return shrunk
 
@@ -111,14 +111,6 @@ class Sample:
             return self._map(lambda part: part[0] @ weights + biases)
         fitted = (self.means @ W.T).astype(self.dtype)
         return self._map(lambda part: self.factor * (part[0] @ weights + biases) + part[3] @ fitted)
-
-    def sum_losses(self, scores: list[Values], moves: list[Values], step: float) -> float:
-        """Return the loss at the scores plus `step` times their moves."""
-
-        def work(part: Any, own: Values, move: Values) -> float:
-            return measure(own + self.dtype(step) * move, *part[1:3]).loss
-
-        return float(sum(self._map(work, scores, moves)))
 
     def look(self, scores: list[Values]) -> Point:
         """Return the loss, the gradient and the probabilities at these scores."""
@@ -153,38 +145,41 @@ class Sample:
 
         return self._sum(work, shares)
 
-    def find_product(self, shares: list[Values], means: F64, known: Product | None = None) -> Product:
-        """Return the product A x B that is near the Hessian of the loss if classes and features hardly depend.
-
-        means: B is that of the rows x_i - p_i.means (K, d+1). known: a product at other probabilities, whose B is used
-        again.
-        """
-        n_classes, width = means.shape
+    def sum_classes(self, shares: list[Values]) -> tuple[F64, float]:
+        """Return the matrix A of the classes, and the number of rows that count for a class."""
+        n_classes = shares[0].shape[1]
         A, sizes, squares = np.zeros((n_classes, n_classes)), np.zeros(n_classes), np.zeros(n_classes)
         for (_, _, costs, _), p in zip(self.parts, shares, strict=True):
             weighted = costs[:, None].astype(np.float64) * p
             A += np.diag(np.sum(weighted, axis=0)) - weighted.T @ p
             bends = weighted * (1.0 - p)
             sizes, squares = sizes + np.sum(bends, axis=0), squares + np.sum(bends**2, axis=0)
-        count = min(float(np.median(sizes**2 / np.maximum(squares, np.finfo(float).tiny))), float(self.n_rows))
-        of_classes, classes = np.linalg.eigh(A)
-        of_classes = np.maximum(of_classes, 0.0)
-        if known is not None:
-            return replace(known, of_classes=of_classes, classes=classes, count=count)
+        return A, min(float(np.median(sizes**2 / np.maximum(squares, np.finfo(float).tiny))), float(self.n_rows))
+
+    def sum_features(self, shares: list[Values], means: F64) -> tuple[F64, F64, F64]:
+        """Return the matrices B of the rows p_i.means and x_i - p_i.means, and the means (K, d+1).
+
+        The means are those given, multiplied by the number between 0 and 1 that fits the rows of the sample best. The
+        matrices are diagonals (d+1,) if their eigenvectors would take too long.
+        """
+        n_classes, width = means.shape
         few, spread = self.thin(AXIS_ROWS * width)
         n_values = sum(part[0].size for part in self.parts)
         is_diagonal = width > MOST_AXES or width**3 > AXES_SHARE * n_values * n_classes
         fit: F64 = np.zeros((n_classes, n_classes + width))
-        features: F64 = np.zeros(width if is_diagonal else (width, width))
+        squares: F64 = np.zeros(width if is_diagonal else (width, width))
         for (X, _, costs, _), p in zip(few.parts, (p[::spread] for p in shares), strict=True):
             add_fit(fit, X, p, costs, self.bias_feature)
-            features += self._sum_squares(X, weigh(p, costs), is_diagonal)
-        between, total = fit[:, :n_classes] @ means - 2.0 * fit[:, n_classes:], np.sum(fit[:, :n_classes])
-        features += (
-            np.einsum("kj,kj->j", means, between) if is_diagonal else (means.T @ between + between.T @ means) / 2
-        )
-        squares, axes = (features, None) if is_diagonal else np.linalg.eigh(features)
-        return Product(of_classes, classes, np.maximum(squares, 0.0) / (total + np.finfo(float).tiny), axes, count)
+            squares += self._sum_squares(X, weigh(p, costs), is_diagonal)
+        inner, tiny = fit[:, :n_classes] @ means, np.finfo(float).tiny
+        scale = float(np.clip(np.vdot(means, fit[:, n_classes:]) / (np.vdot(means, inner) + tiny), 0.0, 1.0))
+        means, inner, total = scale * means, scale * inner, np.sum(fit[:, :n_classes]) + tiny
+
+        def multiply(sums: F64) -> F64:
+            return np.sum(means * sums, axis=0) if is_diagonal else (means.T @ sums + sums.T @ means) / 2
+
+        fitted = multiply(inner)
+        return fitted / total, (squares + fitted - 2.0 * multiply(fit[:, n_classes:])) / total, means
 
     def _sum_squares(self, X: Any, weights: Values, is_diagonal: bool) -> F64:
         """Return the sum of weight_i x_i x_i', or its diagonal."""
@@ -201,28 +196,38 @@ class Sample:
 class Product:
     """The product A x B of a matrix of the classes and one of the features, as eigenvalues and eigenvectors.
 
-    axes: the eigenvectors of B; None if B is diagonal. count: the number of rows that count for a class.
+    axes: the eigenvectors of B; None if B is diagonal.
     """
 
     of_classes: F64
     classes: F64
     of_features: F64
     axes: F64 | None
-    count: float
 
-    def find_share(self, width: int) -> float:
-        """Return the share of the sample's own Hessian in a model with `width` features, and the product as the rest.
-
-        The sample shows the Hessian of a class if many more rows count for the class than there are features.
-        """
-        ratio = (self.count / (TRUSTED_ROWS * width)) ** 2
-        return ratio / (1.0 + ratio)
-
-    def apply(self, U: F64, change: Callable[[F64], F64]) -> F64:
-        """Return the product with U (K, d+1) of the matrix whose eigenvalues are change(those of A x B)."""
+    def solve(self, U: F64) -> F64:
+        """Return the product of the inverse of I + A x B with U (K, d+1)."""
         inner = self.classes.T @ (U if self.axes is None else U @ self.axes)
-        outer = self.classes @ (inner * change(self.of_classes[:, None] * self.of_features))
+        outer = self.classes @ (inner / (1.0 + self.of_classes[:, None] * self.of_features))
         return outer if self.axes is None else outer @ self.axes.T
+
+
+def find_product(A: F64, B: F64, known: Product | None = None) -> Product:
+    """Return A x B by eigenvalues. known: a product with the same B."""
+    of_classes, classes = np.linalg.eigh(A)
+    of_classes = np.maximum(of_classes, 0.0)
+    if known is not None:
+        return replace(known, of_classes=of_classes, classes=classes)
+    of_features, axes = (B, None) if B.ndim == 1 else np.linalg.eigh(B)
+    return Product(of_classes, classes, np.maximum(of_features, 0.0), axes)
+
+
+def find_share(n_rows: float, width: float) -> float:
+    """Return the share of the sample's own Hessian in a model, by the rows that count for a class and the dimensions.
+
+    The sample shows the Hessian of a class if many more rows count for the class than there are dimensions.
+    """
+    ratio = (n_rows / width) ** 2
+    return ratio / (1.0 + ratio)
 
 
 def to_array(X: Any) -> Any:
@@ -270,14 +275,15 @@ class Model:
     """The terms of F besides the loss of the sample.
 
     E: the matrix of the quadratic term (None: 0). H: E plus the Hessian of the loss at the centre (None: unknown).
-    rest, product: a product A x B, and its factor in the quadratic term.
+    A, B: instead of E, the matrices of a product; B may be a diagonal. product: the preconditioner's.
     """
 
     slope: F64
     centre: F64
     E: F64 | None = None
     H: F64 | None = None
-    rest: float = 0.0
+    A: F64 | None = None
+    B: F64 | None = None
     product: Product | None = None
 
     def measure(self, W: F64) -> tuple[float, F64]:
@@ -287,9 +293,10 @@ class Model:
         return float(value), W + self.slope + bent
 
     def multiply(self, U: F64) -> F64:
-        """Return (I + E) U, with the product in E."""
-        product = U if self.E is None else U + (self.E @ U.ravel()).reshape(U.shape)
-        return product if self.product is None else product + self.product.apply(U, lambda bends: self.rest * bends)
+        """Return (I + E) U."""
+        if self.E is not None:
+            return U + (self.E @ U.ravel()).reshape(U.shape)
+        return U if self.A is None or self.B is None else U + self.A @ (U * self.B if self.B.ndim == 1 else U @ self.B)
 
 
 def minimise(sample: Sample, model: Model, start: F64, wanted: float, share: float = 0.0, scores: Any = None) -> F64:
@@ -299,36 +306,40 @@ def minimise(sample: Sample, model: Model, start: F64, wanted: float, share: flo
     The search ends early where F is not convex, where rounding leaves no step that descends, or at the deadline.
     """
     W, scores, known = start, scores or sample.score(start), None
+    point, (own, pull) = sample.look(scores), model.measure(start)
     for _ in range(MOST_STEPS):
         interrupts.check()
-        point = sample.look(scores)
-        own, gradient = model.measure(W)
-        gradient = gradient + point.gradient
+        gradient = point.gradient + pull
         if deadline.is_over() or not np.vdot(gradient, gradient) / 2 > wanted + share * (own + point.loss):
             break
         precondition, known = _find_preconditioner(sample, model, point.shares, known)
         step = _find_step(sample, model, point.shares, gradient, precondition)
-        moves, slope, t = sample.score(step), float(np.vdot(gradient, step)), 1.0
+        moves, slope, least, t = sample.score(step), float(np.vdot(gradient, step)), own + point.loss, 1.0
         while t >= SHORTEST:
-            value = model.measure(W + t * step)[0] + sample.sum_losses(scores, moves, t)
-            if value <= own + point.loss + LEAST_FALL * t * slope:
+            there = [one + t * move for one, move in zip(scores, moves, strict=True)]
+            point, (own, pull) = sample.look(there), model.measure(W + t * step)
+            if own + point.loss <= least + LEAST_FALL * t * slope:
                 break
             t /= 2
         if t < SHORTEST or not np.any(step):
             break
-        W, scores = W + t * step, [one + t * move for one, move in zip(scores, moves, strict=True)]
+        W, scores = W + t * step, there
     return W
 
 
 def _find_step(sample: Sample, model: Model, shares: list[Values], gradient: F64, precondition: Solve) -> F64:
-    """Return an approximate Newton step, by conjugate gradients; they end where the curvature is not positive."""
+    """Return an approximate Newton step, by conjugate gradients.
+
+    They end where the curvature is not positive, or at the deadline.
+    """
     step, residual = np.zeros_like(gradient), -gradient
     direction = solved = precondition(residual)
     size = first = float(np.vdot(residual, solved))
     for _ in range(MOST_PRODUCTS):
+        interrupts.check()
         product = model.multiply(direction) + sample.multiply(shares, direction)
         curvature = float(np.vdot(direction, product))
-        if not curvature > 0.0:
+        if not curvature > 0.0 or deadline.is_over():
             break
         length = size / curvature
         step, residual = step + length * direction, residual - length * product
@@ -356,5 +367,8 @@ def _find_preconditioner(
             return lambda v: cho_solve(factor, v.ravel(), check_finite=False).reshape(v.shape), None
         except np.linalg.LinAlgError:
             pass
-    product = model.product or sample.find_product(shares, np.zeros_like(model.centre), known)
-    return lambda v: product.apply(v, lambda bends: 1.0 / (1.0 + bends)), product
+    product = model.product
+    if product is None:
+        B = np.empty(0) if known else sample.sum_features(shares, np.zeros_like(model.centre))[1]
+        product = find_product(sample.sum_classes(shares)[0], B, known)
+    return product.solve, product

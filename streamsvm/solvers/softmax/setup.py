@@ -27,7 +27,7 @@ COPIES = 3  # copies of the sample while it is fetched
 LEAST_CUTS, CUTS_BYTES = 16, 128 << 20  # the cuts take about so many bytes, but are at least so many
 ROW_VECTORS = 4  # vectors of 8 bytes for each row of the sample
 SCORES = 6  # numbers of 8 bytes for each row of the sample and each class: scores, moves, probabilities
-VECTORS = 32 + 4 * SECANTS + SUMMED_PARTS  # vectors of the width of W in the driver, besides the cuts
+VECTORS = 8 + 4 * SECANTS + SUMMED_PARTS  # vectors of the width of W in the driver, besides the cuts
 
 
 class SoftmaxSolver(ClassModel, Solver):
@@ -84,7 +84,7 @@ class SoftmaxSolver(ClassModel, Solver):
         axes = 8 * (self.source.n_features + 1) ** 2 if self.source.n_features <= MOST_AXES else 0
         points = 8 * (max(len(FIRST_STEPS), len(STEPS)) + 1) * width
         more = self.parameters.resident_rows * self._find_row_bytes()
-        more += 8 * VECTORS * width + 3 * axes + 4 * PART_ROWS * self.source.n_features
+        more += 8 * VECTORS * width + 7 * axes + 4 * PART_ROWS * self.source.n_features
         more += (4 + SUMMED_PARTS * is_summed) * curved
         need = self.parameters.need_memory(width, points + curved, 2 * points, more)
         return replace(need, walk_bytes=threads * score_bytes(K, find_largest_tile(self.source)))

@@ -34,13 +34,15 @@ from streamsvm.solvers.cutting_plane.sample_model import ModelState, SampleModel
 from streamsvm.solvers.softmax import newton
 from streamsvm.solvers.softmax.newton import MOST_CURVED, PART_ROWS, Model, Sample, add_fit, add_hessian, minimise
 
-MODEL_SHARE = 0.1  # the gradient of the model is minimised to this share of the requested gap
+ALL_SHARE = 0.5  # 1/2 |grad P|^2 is minimised to this share of the requested gap if all rows are in memory
+MODEL_SHARE = 0.1  # that of the model to this share of the requested gap
 GAP_SHARE = 0.001  # or to this share of the current gap
-FIRST_SHARE = 0.03  # the gradient of the sample's own problem is minimised to this share of P
+FIRST_SHARE = 0.03  # that of the sample's own problem to this share of P
 NARROW_TOL, SMALL_BYTES = 1e-5, 16 << 20  # a sample is float32 if `tol` is larger, it has more bytes
 WIDE = 1 << 17  # or more weights,
 HIGH_COST = 1e4  # and all costs are lower: the curvature of the penalty is 1, which float32 hides at high costs
 FEW = 8  # the minimiser of one row in FEW is the start for a sample of more than FEW parts
+FIT_ROWS = 0.2  # a dimension of the fit needs so many rows for half of its model, where a feature needs 1
 SECANTS = 4  # the largest number of moves kept for L-BFGS
 CURVED_AT = 2  # the Hessian is summed at this point of a pass, the third, unless the only point is that of all rows
 
@@ -145,7 +147,7 @@ class Softmax(SampleModel):
         sample, few = held
         start, is_all = self.shape(state.best_w), sample.n_rows == state.n_rows
         if not len(state.slope) or not len(state.curvature) or is_all:
-            share = MODEL_SHARE * self.tol if is_all else FIRST_SHARE
+            share = ALL_SHARE * self.tol if is_all else FIRST_SHARE
             free = Model(np.zeros_like(start), start)
             if few is not None and not state.passes:
                 start = minimise(few, free, start, 0.0, FIRST_SHARE)
@@ -164,16 +166,22 @@ class Softmax(SampleModel):
         wanted = max(MODEL_SHARE * self.tol * state.objective, GAP_SHARE * (state.objective - state.lower_bound))
         scores, is_summed = sample.score(start), start.size <= MOST_CURVED
         point, is_exact = sample.look(scores), is_summed and np.array_equal(state.curved_at, state.best_w)
-        means = np.zeros_like(start) if is_summed else newton.find_means(state.curvature)
-        product = sample.find_product(point.shares, means) if is_exact or not is_summed else None
-        own = 0.0 if product is None else product.find_share(start.shape[1])
-        shrunk = sample.shrink(point.shares, means, own)
+        A, n_counted = sample.sum_classes(point.shares)
+        own = newton.find_share(n_counted, start.shape[1]) if is_exact or not is_summed else 0.0
+        if is_summed:
+            shrunk = sample.shrink(point.shares, np.zeros_like(start), 0.0, own)
+            E = state.curvature - own * sample.sum_hessian(point.shares)
+            about: dict[str, Any] = {"E": E, "H": state.curvature}
+        else:
+            fitted, rest, means = sample.sum_features(point.shares, newton.find_means(state.curvature))
+            of_fit = max(own, newton.find_share(n_counted, FIT_ROWS * min(start.shape[1], len(start) - 1)))
+            shrunk = sample.shrink(point.shares, means, of_fit, own)
+            B = (1.0 - of_fit) * fitted + (1.0 - own) * rest
+            about = {"A": A, "B": B, "product": newton.find_product(A, fitted + rest)}
         known = shrunk.look(scores).gradient + start
-        E = state.curvature - own * sample.sum_hessian(point.shares) if is_summed else None
 
         def step(gradient: F64) -> F64:
-            H = state.curvature if is_summed else None
-            model = Model(self.shape(gradient) - known, start, E, H, 1.0 - own, None if is_summed else product)
+            model = Model(self.shape(gradient) - known, start, **about)
             return (minimise(shrunk, model, start, wanted, scores=scores) - start).ravel()
 
         gradient = state.best_w + state.slope

@@ -12,7 +12,7 @@ from streamsvm.numeric.rows import F64, Rows
 from streamsvm.options import TrainOptions
 from streamsvm.solvers.set_up import set_up
 from streamsvm.solvers.softmax import newton
-from streamsvm.solvers.softmax.newton import Sample, add_fit, find_means, weigh
+from streamsvm.solvers.softmax.newton import Model, Sample, add_fit, find_means, find_product, weigh
 from tests.class_problems import make_classes
 
 PROBLEM = make_classes(3, n=400, d=6, n_classes=4)
@@ -39,14 +39,14 @@ def test_the_means_are_those_of_weighted_least_squares(sample: Sample) -> None:
     np.testing.assert_allclose(find_means(fit), expected, rtol=1e-3, atol=1e-4)  # but for the ridge
 
 
-@pytest.mark.parametrize("own", [0.0, 0.3, 1.0])
-def test_sums_over_shrunk_rows(sample: Sample, own: float) -> None:
+@pytest.mark.parametrize(("of_fit", "own"), [(1.0, 0.0), (0.6, 0.3), (1.0, 1.0)])
+def test_sums_over_shrunk_rows(sample: Sample, of_fit: float, own: float) -> None:
     random = np.random.default_rng(1)
     W, U, means = (random.standard_normal((4, 7)) for _ in range(3))
     scores = sample.score(W)
     p = sample.look(scores).shares
-    shrunk, fitted = sample.shrink(p, means, own), p[0] @ means
-    x = fitted + np.sqrt(own) * (find_rows(sample) - fitted)
+    shrunk, fitted = sample.shrink(p, means, of_fit, own), p[0] @ means
+    x = np.sqrt(of_fit) * fitted + np.sqrt(own) * (find_rows(sample) - fitted)
     _, codes, costs, _ = sample.parts[0]
     np.testing.assert_allclose(shrunk.score(U)[0], x @ U.T, atol=1e-11)
     np.testing.assert_allclose(shrunk.look(scores).gradient, find_slopes(p[0], codes, costs).T @ x, atol=1e-9)
@@ -56,23 +56,32 @@ def test_sums_over_shrunk_rows(sample: Sample, own: float) -> None:
 
 
 @pytest.mark.parametrize("is_diagonal", [False, True])
-def test_the_matrix_of_the_features_is_that_of_the_rest(
-    sample: Sample, is_diagonal: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_matrices_of_the_features(sample: Sample, is_diagonal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(newton, "AXIS_ROWS", 1000)  # all rows
     if is_diagonal:
         monkeypatch.setattr(newton, "MOST_AXES", 0)
-    random = np.random.default_rng(2)
-    means, p = random.standard_normal((4, 7)), sample.look(sample.score(random.standard_normal((4, 7)))).shares
-    product, rest = sample.find_product(p, means), find_rows(sample) - p[0] @ means
-    weights = weigh(p[0], sample.parts[0][2])
-    expected = (weights[:, None] * rest).T @ rest / np.sum(weights)
-    if is_diagonal:
-        np.testing.assert_allclose(product.of_features, np.diag(expected), rtol=1e-9)
-    else:
-        assert product.axes is not None
-        found = (product.axes * product.of_features) @ product.axes.T
-        np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9)
+    random, x = np.random.default_rng(2), find_rows(sample)
+    p = sample.look(sample.score(random.standard_normal((4, 7)))).shares
+    weights = weigh(p[0], sample.parts[0][2])[:, None]
+    given = np.linalg.lstsq(p[0], x, rcond=None)[0] + random.standard_normal((4, 7))
+    fitted, rest, means = sample.sum_features(p, given)
+    scale = np.sum(weights * x * (p[0] @ given)) / np.sum(weights * (p[0] @ given) ** 2)
+    assert 0.0 < scale < 1.0
+    np.testing.assert_allclose(means, scale * given, rtol=1e-9)
+    for found, rows in ((fitted, p[0] @ means), (rest, x - p[0] @ means)):
+        expected = (weights * rows).T @ rows / np.sum(weights)
+        np.testing.assert_allclose(found, np.diag(expected) if is_diagonal else expected, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("is_diagonal", [False, True])
+def test_a_product_solves_and_multiplies(is_diagonal: bool) -> None:
+    random = np.random.default_rng(3)
+    (A, B), U = (M @ M.T for M in (random.standard_normal((4, 4)), random.standard_normal((7, 7)))), np.ones((4, 7))
+    B = np.diag(B) if is_diagonal else B
+    product, model = find_product(A, B), Model(U, U, A=A, B=B)
+    np.testing.assert_allclose(model.multiply(product.solve(U)), U, atol=1e-9)
+    again = find_product(2.0 * A, np.empty(0), product)
+    np.testing.assert_allclose(Model(U, U, A=2.0 * A, B=B).multiply(again.solve(U)), U, atol=1e-9)
 
 
 def test_a_sample_without_room_is_noted() -> None:
