@@ -109,7 +109,9 @@ def solve(settings: Ranking, search: Search, total: float, sample: Sample, state
     while True:
         before, state = state, lengthen(settings, state)
         needed = settings.epsilon is not None or not settings.accelerated
-        W = state.master_w[np.newaxis] if needed or not state.passes else np.empty((0, len(state.best_w)))
+        W = state.master_w[np.newaxis] if needed else np.empty((0, len(state.best_w)))
+        if not state.passes:  # after a warm start, the master's minimiser is not 0
+            W = np.zeros((1, len(state.best_w)))
         if settings.accelerated:
             state, points = choose_points(settings, sample, state)
             W = np.concatenate((W, points))

@@ -17,6 +17,7 @@ from streamsvm.losses.pairs import SAMPLE_ROWS, Pairs
 from streamsvm.passes import Step
 from streamsvm.problems import ranking as problem_ranking
 from streamsvm.problems.ranking import find_few_ranks
+from streamsvm.solvers.cutting_plane.master import scale_costs
 from streamsvm.solvers.ranking import pair_model
 from streamsvm.solvers.ranking.pair_model import Sample
 from streamsvm.solvers.ranking.solver import Ranking, State, solve
@@ -146,3 +147,12 @@ def test_the_costs_of_weights_are_those_of_rows_that_are_repeated() -> None:
     settings = Ranking(0.1, tol=1e-6)
     weighted, plain = (run(make_source(each, 9), settings)[-1] for each in ((X, pairs), repeated))
     assert weighted.progress.objective == pytest.approx(plain.progress.objective, rel=1e-5)
+
+
+def test_the_total_cost_after_a_warm_start_is_the_loss_at_zero() -> None:
+    """It bounds the rounding of P, although the first step does not begin at w = 0."""
+    problem, large = make_problem(3, [40], 3), Ranking(0.05, tol=1e-6)
+    source = make_source(problem, 7)
+    before = run(source, Ranking(0.01, tol=1e-6))[-1].state
+    first = run(source, large, scale_costs(before, 5.0, large.tol))[0]
+    assert first.state.total_cost == pytest.approx(measure(problem, 0.05, np.zeros(problem[0].shape[1])))

@@ -15,6 +15,7 @@ from streamsvm.engines.engine import Engine
 from streamsvm.engines.local import ThreadedEngine
 from streamsvm.passes import Step
 from streamsvm.problems.ranking import find_query_pairs
+from streamsvm.solvers.cutting_plane.master import scale_costs
 from streamsvm.solvers.ranking import pair_model
 from streamsvm.solvers.ranking.pair_model import Sample
 from streamsvm.solvers.ranking.solver import Ranking, State, solve
@@ -155,3 +156,12 @@ def test_the_line_search_is_not_misled_where_no_cut_was_made_at_the_best_point(s
     losses = np.maximum(0.0, 1.0 - (X[first].astype(np.float64) - X[second]) @ w)
     assert model.status_ == "converged"
     assert w @ w / 2 + cost @ losses == pytest.approx(model.lower_bound_, rel=1e-5)
+
+
+def test_the_total_cost_after_a_warm_start_is_the_loss_at_zero() -> None:
+    """It bounds the rounding of P, although the first step does not begin at w = 0."""
+    problem, large = make_problem(3, [9, 14, 17], 3), Ranking(0.05, tol=1e-6)
+    source = make_source(problem, 7)
+    before = run(source, Ranking(0.01, tol=1e-6))[-1].state
+    first = run(source, large, scale_costs(before, 5.0, large.tol))[0]
+    assert first.state.total_cost == pytest.approx(measure(problem, 0.05, np.zeros(problem[0].shape[1])))
