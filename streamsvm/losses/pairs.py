@@ -70,8 +70,8 @@ class Pairs:
         """Return the pairs of every `stride`-th query, or row if there is a single query, and the row numbers.
 
         Queries or rows without pairs are left out. Those whose pairs have over `stride` times the mean weight are all
-        taken, with their pairs' weight divided by `stride`, since they stand only for themselves, as are queries of
-        over half of the n / stride rows of a sample. If such queries have many rows, they are thinned as single
+        taken, with their pairs' weight divided by `stride`, since they stand only for themselves. So are queries that
+        have over half of the n / stride rows of a sample. If such queries have many rows, they are thinned as single
         queries, until they have about the rows of a sample together.
         Of a single query, the first rows of the lowest and of the highest rank are also taken. is_shuffled: whether the
         first rows of a single query are a random sample; then they are taken.
@@ -80,7 +80,8 @@ class Pairs:
         limits = np.arange(n + 1) if is_single else self.starts
         weight, sizes = np.add.reduceat(np.add(*count_pairs(np.zeros(n), self, 1.0)), limits[:-1]), np.diff(limits)
         paired = np.flatnonzero(weight > 0.0)
-        is_heavy = (weight > stride * np.mean(weight[paired])) | ((sizes > 1) & (2 * stride * sizes > n))
+        is_large = (sizes > 1) & (2 * stride * sizes > n) & (weight > 0.0)
+        is_heavy = (weight > stride * np.mean(weight[paired])) | is_large
         kept = paired[: len(paired) // stride] if is_single and is_shuffled else paired[::stride]
         if is_single:
             kept = np.append(kept, paired[[np.argmin(self.ranks[paired]), np.argmax(self.ranks[paired])]])
@@ -88,7 +89,7 @@ class Pairs:
         share[kept] = 1.0
         share[is_heavy] = stride ** (-1.0 if is_single else -0.5)
         factor = np.repeat(share, sizes)
-        thinned, most = factor * self.weight, n // (stride * max(1, int(np.count_nonzero(is_heavy))))
+        thinned, most = factor * self.weight, max(1, n // (stride * max(1, int(np.count_nonzero(is_heavy)))))
         for k in np.flatnonzero(is_heavy & (sizes >= 2 * most) & (sizes > 1)):
             own, inner = slice(*limits[k : k + 2].tolist()), int(sizes[k]) // most
             part, rows = Pairs(self.ranks[own], self.weight[own], np.array([0, sizes[k]])).thin(inner)

@@ -130,3 +130,17 @@ def test_of_few_queries_with_many_rows_each_has_some(n_queries: int) -> None:
     assert n / k <= len(rows) < 1.5 * n / k
     np.testing.assert_array_equal(part.ranks, pairs.ranks[rows])
     assert k * part.total == pytest.approx(pairs.total, rel=0.1)
+
+
+def test_a_large_query_without_pairs_is_left_out() -> None:
+    ranks = np.append(np.zeros(50, np.int32), np.arange(30) % 3).astype(np.int32)
+    part, rows = Pairs(ranks, np.ones(80), np.append(0, np.arange(50, 81, 3))).thin(4)
+    assert np.min(rows) >= 50
+    assert part.total > 0.0
+
+
+def test_of_more_large_queries_than_rows_in_the_sample_each_has_some() -> None:
+    pairs = Pairs((np.arange(2000) % 5).astype(np.int32), np.ones(2000), np.arange(0, 2001, 25))
+    part, rows = pairs.thin(50)
+    assert len(part.starts) == 81
+    np.testing.assert_array_equal(part.ranks, pairs.ranks[rows])
