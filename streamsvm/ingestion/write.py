@@ -67,7 +67,7 @@ class LocalFolder:
         """
         folder = self.folder / name
         SharedFolder(folder).check()
-        for parent in reversed(Path(span.key).parents[:-1]):  # an abandoned task does not make the folder again
+        for parent in reversed(Path(span.key).parents[:-1]):  # an abandoned task must not create `folder` again
             (folder / parent).mkdir(exist_ok=True)
         write_parts(folder / span.key, content, span.begin)
 

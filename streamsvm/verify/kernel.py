@@ -42,8 +42,10 @@ from streamsvm.system.errors import InputError
 from streamsvm.verify.linear import Found, bound_optimum, single_out, split_two_classes, sum_rows
 
 SUM_SHARE = 1e-12  # the largest allowed |y'a|, as a share of sum a_i; rounding of the terms may keep y'a from being 0
-ABOVE_COST = "the model's coefficients are not a dual point, since one is above the cost of its row: are these the "
-ABOVE_COST += "model and the rows of one training?"
+ABOVE_COST = (
+    "the model's coefficients are not a dual point, since one is above the cost of its row: are these the model and "
+    "the rows of one training?"
+)
 
 
 def list_scores(model: KernelModel) -> KernelModel:

@@ -92,7 +92,7 @@ class ClassAscentSolver(ClassModel, BlockAscentSolver):
         self.settings = {**_describe(parameters), "acceleration": "block-ascent", "rows": rows}
 
     def memory(self, threads: int) -> MemoryNeed:
-        """Return the memory. Unless a line search runs beside it, the ascent's passes compute the scores of tiles."""
+        """Return the memory. If a line search shares the passes, its memory includes the scores of tiles."""
         need, tile_bytes = super().memory(threads), _count_tile_bytes(self) if self._is_wide() else 0
         return replace(need, walk_bytes=need.walk_bytes + threads * tile_bytes)
 

@@ -200,12 +200,12 @@ def cut_bytes(width: int, cuts: int) -> int:
 
 
 def count_parts(width: int, cuts: int) -> int:
-    """Return the number of parts of wide cuts in a QR factorisation: a part is about as large as the results of all."""
+    """Return the number of parts in which wide cuts are factorised; a part is about as large as all factors R."""
     return math.isqrt(width // cuts)
 
 
 def master_bytes(width: int, cuts: int) -> int:
-    """Return the bytes needed to solve the master problem: matrices (cuts, cuts), also while cuts are factorised."""
+    """Return the bytes needed to solve the master problem: matrices (cuts, cuts), and the parts of a factorisation."""
     return 8 * cuts**2 * (8 + 2 * count_parts(width, cuts))
 
 

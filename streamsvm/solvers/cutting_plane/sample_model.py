@@ -122,7 +122,7 @@ def solve(settings: SampleModel, state: Any) -> Requests:
         state, new = settings.read(state, points, found)
         state = settings.take_move(before, take_best(state, points, steps, found, new))
         state = take_cuts(state, before, new, settings.max_cuts, settings.tol)
-        del before, points, found, new, end, others  # or they would take memory beside a checkpoint and the next step
+        del before, points, found, new, end, others  # otherwise held during the checkpoint and the next step
         yield Step(state, state.progress, cuts.find_status(state, settings.tol))
 
 

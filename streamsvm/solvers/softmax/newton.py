@@ -10,9 +10,9 @@ its Cholesky factor is the preconditioner. For a large one, the preconditioner i
 
 which is H if the probabilities do not depend on the features. A and B have fewer entries than H, so a sample that is
 too small for H still determines them. If they do depend, the rows x_i are split into p_i.M, with the least-squares fit
-M of the rows of all data by their probabilities, and the rest. The model has a share of the sample's own Hessian for
-either part, f and s, which is that of the rows sqrt(f) p_i.M + sqrt(s) (x_i - p_i.M). A x B is the remainder, with
-1 - f times the B of the rows p_i.M and 1 - s times that of the rest. The fit takes only K (K + d+1) sums.
+M of the rows of all data by their probabilities, and the rest. The model keeps the shares f and s of the sample's own
+Hessian of the two parts, by the rows sqrt(f) p_i.M + sqrt(s) (x_i - p_i.M). A x B replaces the remainder: its B is
+1 - f times the B of the rows p_i.M, plus 1 - s times the B of the rest. The fit takes only K (K + d+1) sums.
 
 Sources: Lin, Weng & Keerthi 2008, "Trust region Newton method for large-scale logistic regression", J. Machine Learning
 Research 9 (Newton's method with conjugate gradients; here with a line search); Martens & Grosse 2015, "Optimizing
@@ -275,7 +275,7 @@ class Model:
     """The terms of F besides the loss of the sample.
 
     E: the matrix of the quadratic term (None: 0). H: E plus the Hessian of the loss at the centre (None: unknown).
-    A, B: instead of E, the matrices of a product; B may be a diagonal. product: the preconditioner's.
+    A, B: the matrices of a product A x B in place of E; B may be a diagonal. product: that of the preconditioner.
     """
 
     slope: F64
@@ -306,10 +306,10 @@ def minimise(sample: Sample, model: Model, start: F64, wanted: float, share: flo
     The search ends early where F is not convex, where rounding leaves no step that descends, or at the deadline.
     """
     W, scores, known = start, scores or sample.score(start), None
-    point, (own, pull) = sample.look(scores), model.measure(start)
+    point, (own, own_gradient) = sample.look(scores), model.measure(start)
     for _ in range(MOST_STEPS):
         interrupts.check()
-        gradient = point.gradient + pull
+        gradient = point.gradient + own_gradient
         if deadline.is_over() or not np.vdot(gradient, gradient) / 2 > wanted + share * (own + point.loss):
             break
         precondition, known = _find_preconditioner(sample, model, point.shares, known)
@@ -317,7 +317,7 @@ def minimise(sample: Sample, model: Model, start: F64, wanted: float, share: flo
         moves, slope, least, t = sample.score(step), float(np.vdot(gradient, step)), own + point.loss, 1.0
         while t >= SHORTEST:
             there = [one + t * move for one, move in zip(scores, moves, strict=True)]
-            point, (own, pull) = sample.look(there), model.measure(W + t * step)
+            point, (own, own_gradient) = sample.look(there), model.measure(W + t * step)
             if own + point.loss <= least + LEAST_FALL * t * slope:
                 break
             t /= 2

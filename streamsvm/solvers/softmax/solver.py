@@ -34,15 +34,15 @@ from streamsvm.solvers.cutting_plane.sample_model import ModelState, SampleModel
 from streamsvm.solvers.softmax import newton
 from streamsvm.solvers.softmax.newton import MOST_CURVED, PART_ROWS, Model, Sample, add_fit, add_hessian, minimise
 
-ALL_SHARE = 0.5  # 1/2 |grad P|^2 is minimised to this share of the requested gap if all rows are in memory
-MODEL_SHARE = 0.1  # that of the model to this share of the requested gap
+ALL_SHARE = 0.5  # 1/2 |grad P|^2 is reduced to this share of the requested gap if all rows are in memory
+MODEL_SHARE = 0.1  # 1/2 |gradient|^2 of the model is reduced to this share of the requested gap
 GAP_SHARE = 0.001  # or to this share of the current gap
-FIRST_SHARE = 0.03  # that of the sample's own problem to this share of P
+FIRST_SHARE = 0.03  # 1/2 |gradient|^2 of the sample's own problem is reduced to this share of P
 NARROW_TOL, SMALL_BYTES = 1e-5, 16 << 20  # a sample is float32 if `tol` is larger, it has more bytes
 WIDE = 1 << 17  # or more weights,
 HIGH_COST = 1e4  # and all costs are lower: the curvature of the penalty is 1, which float32 hides at high costs
 FEW = 8  # the minimiser of one row in FEW is the start for a sample of more than FEW parts
-FIT_ROWS = 0.2  # a dimension of the fit needs so many rows for half of its model, where a feature needs 1
+FIT_ROWS = 0.2  # so many rows for each dimension of the fit give it half of the model; a feature needs 1
 SECANTS = 4  # the largest number of moves kept for L-BFGS
 CURVED_AT = 2  # the Hessian is summed at this point of a pass, the third, unless the only point is that of all rows
 
