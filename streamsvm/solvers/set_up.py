@@ -66,11 +66,6 @@ MANY_DENSE_FEATURES, MANY_FEATURES = 400, 1500
 # With two classes and more dense features than this, the solver for all classes is used, too. The limit for sparse
 # rows, whose products are faster, is MANY_FEATURES.
 MOST_FEATURES = 5000
-# If fewer than ENOUGH_RESIDENT rows (and not all) are resident, and the largest cost exceeds EVEN_COSTS times the
-# smallest, the lower bounds that Newton's method finds for smoothed kinks are often too low: of 30 problems with 60 to
-# 200 rows and costs from 0.1 to 10, 9 are left without a proof. If at most as many rows as features are resident, 5 of
-# 14 problems are left without a proof after 400 passes; cutting planes prove all of them, in 4 to 201 passes.
-ENOUGH_RESIDENT, EVEN_COSTS = 1000, 10.0
 
 
 def choose_solver(options: TrainOptions) -> SolverRecord:
@@ -83,13 +78,13 @@ def choose_for_many(record: SolverRecord, options: TrainOptions, n_problems: int
 
     The solver for all classes needs no Hessian. It is therefore also used for two classes with very many features, or
     with fewer rows than features. A regression whose loss has kinks is trained by cutting planes if it has fewer rows
-    than features, or if its resident rows tell too little.
+    than features, or at most as many resident rows.
     """
     kinds = find_kinds(options.task, options.loss, options.penalty)
     # Fewer rows than features take less memory than a Hessian, so a limit on resident rows is pointless.
     has_few_rows = n_problems == 1 and source.n_features > max(source.n_rows, MANY_DENSE_FEATURES)
     is_kinked = "kinked" in record.losses and "kinked" in kinds and options.kernel in (None, "linear")
-    if options.solver == AUTO and is_kinked and (has_few_rows or _tell_little(source, options)):
+    if options.solver == AUTO and is_kinked and (has_few_rows or _has_few_resident(source, options)):
         return find_solver("cutting-plane", options.task, options.loss, options.penalty)
     if "smooth" not in record.losses or (options.resident_rows is not None and not has_few_rows):
         return record
@@ -103,19 +98,10 @@ def choose_for_many(record: SolverRecord, options: TrainOptions, n_problems: int
     return next(own for own in SOLVERS if own.name == record.name and "labels" in own.losses) if is_for_all else record
 
 
-def _tell_little(source: RowSource, options: TrainOptions) -> bool:
-    """Return whether the resident rows are at most as many as the features, or few with widely different costs."""
-    if options.resident_rows is None:
-        return False
-    count, weight = count_resident(options.resident_rows, source.n_rows), source.column("sample_weight")
-    if count >= source.n_rows:
-        return False
-    if count <= source.n_features:
-        return True
-    if weight is None or count >= ENOUGH_RESIDENT:
-        return False
-    least = np.min(weight, where=weight > 0.0, initial=np.inf)
-    return bool(np.max(weight) > EVEN_COSTS * least)
+def _has_few_resident(source: RowSource, options: TrainOptions) -> bool:
+    """Return whether at most as many rows are resident as there are features, and not all rows."""
+    count = source.n_rows if options.resident_rows is None else count_resident(options.resident_rows, source.n_rows)
+    return count < source.n_rows and count <= source.n_features
 
 
 def choose_multi_class(record: SolverRecord, options: TrainOptions) -> str:

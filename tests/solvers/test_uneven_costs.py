@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,9 +11,14 @@ import pytest
 from scipy.optimize import linprog
 
 from streamsvm import LinearSVR
+from streamsvm.data.sources.in_memory import ArrayDataset
 from streamsvm.options import TrainOptions
-from streamsvm.solvers.set_up import choose_for_many, choose_solver
+from streamsvm.runs.train import train
+from streamsvm.solvers.cutting_plane.line_search_setup import AnyLossSolver, TwoSolvers
+from streamsvm.solvers.newton import setup as newton
+from streamsvm.solvers.set_up import set_up
 from tests.conftest import F64, make_problem
+from tests.solvers.cutting_plane.test_against_line_search import make_rows
 
 WIDTH = 0.1
 
@@ -76,20 +82,41 @@ def test_the_minimum_is_proved_with_fewer_resident_rows_than_features() -> None:
 
 
 @pytest.mark.parametrize(
-    ("weight", "options", "kind"),
+    ("options", "alone", "beside"),
     [
-        ([1.0, 11.0], {"resident_rows": 5}, "convex"),
-        ([0.0, 1.0], {"resident_rows": 5}, "kinked"),
-        ([1.0, 1.0], {"resident_rows": 3}, "convex"),
-        ([1.0, 1.0], {"resident_rows": 4}, "kinked"),
-        ([1.0, 11.0], {"resident_rows": "100%"}, "kinked"),
-        ([1.0, 11.0], {}, "kinked"),
-        ([1.0, 11.0], {"resident_rows": 5, "solver": "newton"}, "kinked"),
-        ([1.0, 11.0], {"resident_rows": 5, "solver": "smo", "kernel": "rbf"}, "kinked"),
-        ([1.0, 11.0], {"resident_rows": 5, "kernel": "rbf"}, "kinked"),
+        ({"resident_rows": 3}, True, False),
+        ({"resident_rows": 4}, False, True),
+        ({"resident_rows": 39}, False, True),
+        ({"resident_rows": "100%"}, False, False),
+        ({}, False, False),
+        ({"resident_rows": 3, "solver": "newton"}, False, True),
+        ({"resident_rows": 5, "loss": "squared_epsilon_insensitive"}, False, False),
+        ({"resident_rows": 5, "solver": "smo", "kernel": "rbf", "gamma": 1.0}, False, False),
+        ({"resident_rows": 5, "kernel": "rbf", "gamma": 1.0}, False, False),
     ],
 )
-def test_cutting_planes_are_chosen_where_resident_rows_tell_little(weight: Any, options: Any, kind: str) -> None:
-    source = replace(make_problem(1, n=40, d=3), weight=np.tile(weight, 20)).in_memory()
-    asked = TrainOptions(task="regress", **options)
-    assert kind in choose_for_many(choose_solver(asked), asked, 1, source).losses
+def test_cutting_planes_replace_or_accompany_newtons_method_where_few_rows_are_resident(
+    options: Any, alone: bool, beside: bool
+) -> None:
+    solver = set_up(make_problem(1, n=40, d=3).in_memory(), TrainOptions(task="regress", **options))
+    assert (isinstance(solver, AnyLossSolver), isinstance(solver, TwoSolvers)) == (alone, beside)
+
+
+def test_newtons_method_is_alone_from_enough_resident_rows_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(newton, "ENOUGH_RESIDENT", 10)  # so that 10 rows for each of two weights are more
+    source = make_problem(1, n=40, d=1).in_memory()
+    solvers = [set_up(source, TrainOptions(task="regress", resident_rows=count)) for count in (19, 20)]
+    assert [isinstance(solver, TwoSolvers) for solver in solvers] == [True, False]
+
+
+def test_heavy_rows_that_are_not_resident_do_not_stall_a_regression(tmp_path: Path) -> None:
+    """Newton's method alone does not prove the gap in 300 passes. A killed run goes on to the same bits."""
+    rows = make_rows("heavy", 26, 33, 16)
+    assert isinstance(rows.X, np.ndarray)
+    source = ArrayDataset(rows.X, None, None, target=rows.X[:, 0] + np.random.default_rng(1).standard_normal(33))
+    options = TrainOptions(task="regress", C=17.5, tol=1e-5, epsilon=WIDTH, resident_rows=24, max_passes=60)
+    whole = train(source, options)
+    train(source, replace(options, max_passes=5), tmp_path / "run")
+    resumed = train(source, replace(options, threads=2), tmp_path / "run", resume=True)
+    assert whole.status == "converged"
+    assert (resumed.model_sha256, resumed.passes) == (whole.model_sha256, whole.passes)

@@ -60,7 +60,6 @@ from streamsvm.solvers.cutting_plane.smoothed_newton import (
     read_rows,
 )
 
-ASCENT_PASSES = 3  # after this many passes over few rows, an interior-point method replaces the others
 TRIES = 3  # the interior-point method stops after this many tries in a row that moved neither P nor D
 ASCENT_SHARE_IN_MEMORY = 0.9  # the ascent stops at this share of the requested gap, since w moves as the gap is summed
 LESS = 0.5  # after each pass, the gap at which the ascent stops is multiplied by this factor
@@ -75,7 +74,7 @@ MOST_NUMBERS = 2e10  # the maximum number of entries that a step's epochs visit 
 FAR = 2.0  # with a gap above this multiple of the requested gap, the ascent was cut short, so LESS is not applied
 MOST_BESIDE = 50_000  # with more features, the cuts of an accompanying line search take too much memory
 WIDTH = 0.2  # the width of the smoothed hinge at the start of Newton's method
-NEAR_WIDTHS = 0.1, 0.01, 0.001  # such widths that are tried at the shares of an interior-point method
+NEAR_WIDTHS = 1.0, 0.3, 0.1, 0.01, 0.001  # widths that are tried at the shares of an interior-point method
 EPOCHS = 10  # the maximum number of epochs on a block and the kept rows, in the first passes
 MORE_EPOCHS = 2  # the factor on the number of epochs after a pass that left the gap above SLOW times its earlier value
 SLOW = 0.4
@@ -152,7 +151,7 @@ class BlockAscent:
         """Improve the shares of all rows; return the state with their w, and the point from which to search to it."""
         are_few, none = rows.n_rows <= small_qp.MOST_ROWS, Linear(np.zeros(len(state.best_w)), 0.0)
         are_small = are_few and is_small(rows.n_rows, len(state.best_w))
-        if are_few and state.passes >= (1 if are_small else ASCENT_PASSES):
+        if are_few and state.passes:  # the other methods have failed
             if state.stuck >= TRIES:
                 return state, state.best_w
             return _go_on_with_few(read_rows(self, rows), FEW_SHARE * self.tol, state)
@@ -282,15 +281,13 @@ def _go_on_with_few(data: HingeRows, tol: float, state: State) -> tuple[State, F
     w, a, objective = minimise_kinks(rows, kinks, data.bias_feature, tol, PATH_STEPS, zero, none)
     shares[used] = a[0] / data.costs[used]
     made = data.combine(shares)
-    bound = float(data.costs @ shares) - float(made @ made) / 2
-    state, _ = _take_optimum(state, data, Optimum(w, objective, shares, bound))
-    if objective - bound <= tol * objective:
+    path = Optimum(w, objective, shares, float(data.costs @ shares) - float(made @ made) / 2)
+    state, _ = _take_optimum(state, data, path)
+    if objective - path.lower_bound <= tol * objective:
         return state, w
     state = _improve_few(data, tol, state)
-    ends = [minimise(data, none, tol, state.master_w, smoothing=width) for width in NEAR_WIDTHS]
-    found = min(ends, key=lambda end: end.objective)
-    state, _ = _take_optimum(state, data, found)
-    return state, w if objective < found.objective else found.w
+    ends = [path, *(minimise(data, none, tol, state.master_w, smoothing=width) for width in NEAR_WIDTHS)]
+    return _take_optimum(state, data, min(ends, key=lambda end: end.objective))
 
 
 def _improve_few(data: HingeRows, tol: float, state: State) -> State:

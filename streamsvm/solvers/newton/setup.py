@@ -17,16 +17,21 @@ from streamsvm.passes import MemoryNeed, Requests
 from streamsvm.problems.classification import Logistic
 from streamsvm.problems.registry import find_problem
 from streamsvm.problems.regression import EpsilonInsensitive
+from streamsvm.solvers.cutting_plane.line_search_setup import AnyLossSolver, TwoSolvers
 from streamsvm.solvers.newton.kinks import GROUP_SHARE, scan_near_kinks
 from streamsvm.solvers.newton.l1_solver import L1Newton, minimise_model
 from streamsvm.solvers.newton.solver import ROWS_A_FEATURE, Newton, solve
 from streamsvm.solvers.newton.steps import Look, sum_rows
-from streamsvm.solvers.options import NewtonOptions
-from streamsvm.solvers.solver import LEAST_ROWS, Budget, FirstSample, LinearSolver
+from streamsvm.solvers.options import AnyLossOptions, NewtonOptions
+from streamsvm.solvers.solver import LEAST_ROWS, Budget, FirstSample, LinearSolver, Solver
 
 SHARE = 10  # One row in SHARE is in the sample, if memory allows.
 SMALL_BYTES = 32 << 20  # Smaller data stay in memory, and one pass proves the gap.
 KINK_ROWS = 20_000  # the same if the loss has kinks: the minimiser of more rows takes longer than further passes
+# With fewer resident rows, or fewer than ROWS_A_FEATURE per feature, the rows near their kinks may mislead the steps.
+# Of 217 regressions with one to four resident rows per feature, Newton's method alone leaves 7 without a proof after
+# 300 passes, and takes 5,290 passes in all; cutting planes alone take 5,093, and the two together 2,611.
+ENOUGH_RESIDENT = 1000
 COPIES = 3  # copies of the sample while it is fetched
 ROW_VECTORS = 8  # vectors of 8 bytes for each row of the sample
 HELD = 5 * GROUP_SHARE  # times the kept rows in a group while it is read: twice its share, a copy, and the share chosen
@@ -130,6 +135,17 @@ class NewtonSolver(LinearSolver):
         totals += HELD * (n_kept // n_groups + 1) * self._find_row_bytes() + self._find_tile_bytes() + 8 * 4 * width
         gathered = GROUP_SHARE * n_kept * self._find_row_bytes()
         return MemoryNeed(driver + gathered, turn, totals, shared + matrix_bytes, gathered_bytes=gathered)
+
+
+def set_up(source: RowSource, options: TrainOptions, own: NewtonOptions, budget: Budget) -> Solver:
+    """Return Newton's method. If few rows are resident and the loss has kinks, cutting planes share its reads."""
+    first = NewtonSolver(source, options, own, budget)
+    enough = min(source.n_rows, max(ENOUGH_RESIDENT, ROWS_A_FEATURE * (source.n_features + 1)))
+    is_enough = options.resident_rows is None or first.parameters.resident_rows >= enough
+    if is_enough or not has_kinks(first.parameters.loss):
+        return first
+    planes = AnyLossSolver(source, options, AnyLossOptions(intercept_scaling=own.intercept_scaling), budget)
+    return TwoSolvers(first, planes, first.parameters.tol, alone=False)
 
 
 class L1NewtonSolver(NewtonSolver):

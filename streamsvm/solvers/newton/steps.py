@@ -219,6 +219,7 @@ class State(Iterates):
     raised: int = 0
     kept: ClassVar = ("width",)
     added: ClassVar = ("raised",)
+    slow: ClassVar = True  # cutting planes that run beside it (newton.setup) go on even if they have fallen behind
 
     def check(self) -> None:
         """Raise ValueError if A is neither empty, as before the first pass, nor of the width of w."""
