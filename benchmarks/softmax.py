@@ -15,7 +15,6 @@ constant feature as a column, and as few iterations as reach the objective of st
 from __future__ import annotations
 
 import argparse
-import sys
 import tempfile
 import warnings
 from collections.abc import Callable
@@ -104,7 +103,7 @@ def show_reads(name: str, path: Path, costs: tuple[float, ...], options: TrainOp
     opening.plan_memory, data = plan_without_pins, open_dataset(path)
     for C in costs:
         reset_peak()
-        result, cpu = measure(lambda C=C: train(data, replace(options, C=C), listener=show_step))
+        result, cpu = measure(lambda C=C: train(data, replace(options, C=C)))
         reads = f"{result.passes} | {result.read_bytes / data.stored_bytes:.2f} | {cpu:.1f}"
         reads += f" | {result.peak_memory_bytes / 1e6:.0f}"
         print(f"| {name} | {C:g} | {result.status} | {result.relative_gap:.1e} | {reads} |", flush=True)
@@ -134,11 +133,6 @@ def show_memory(name: str, X: Any, y: Any, costs: tuple[float, ...], options: Tr
             is_large = solver != "lbfgs" and wide.shape[1] * (y.max() + 1) > MOST_CURVED
             told.append("-" if is_large else run_scikit_learn(solver, wide, y, C, (1 + NEAR) * result.objective))
         print(f"| {name} | {C:g} | {result.relative_gap:.1e} | {' | '.join(told)} |", flush=True)
-
-
-def show_step(event: Any) -> None:
-    """Print the pass and the proved gap on standard error."""
-    print(event.line["passes"], f"{event.line['relative_gap']:.1e}", file=sys.stderr, flush=True)
 
 
 def plan_without_pins(*about: Any, **named: Any) -> Any:
