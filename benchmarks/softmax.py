@@ -92,8 +92,8 @@ SETS: dict[str, tuple[Callable[[Path], tuple[Any, Any]], tuple[float, ...], dict
     "letter": (lambda folder: load_letter(folder)[:2], (0.1, 1.0), {"resident_rows": "10%"}),
     "mnist": (load_mnist, (0.001,), {"resident_rows": "10%"}),
     "100 classes": (make_many, (0.1,), {"resident_rows": "10%"}),
-    "isolet": (load_isolet, (0.1, 1.0), {"resident_rows": "10%"}),  # held out: the solver's constants were chosen
-    "drawn classes": (make_drawn, (0.1,), {"resident_rows": "10%"}),  # before these two sets were run
+    "isolet": (load_isolet, (0.1, 1.0), {"resident_rows": "10%"}),
+    "drawn classes": (make_drawn, (0.1,), {"resident_rows": "10%"}),
     THOUSAND: (make_thousand, (0.01,), {"memory_bytes": 2_000_000_000}),
 }
 
