@@ -87,6 +87,16 @@ def make_drawn(_: Path) -> tuple[Any, Any]:
     return X, np.argmax(scores + random.gumbel(size=scores.shape), axis=1)
 
 
+def make_uneven(_: Path) -> tuple[Any, Any]:
+    """Return 50,000 rows of 300 correlated features, in 60 classes whose sizes fall like 1 / k."""
+    random = np.random.default_rng(5)
+    sizes = 1.0 / np.arange(1, 61)
+    y = random.choice(60, 50_000, p=sizes / sizes.sum())
+    factors = random.standard_normal((60, 30))[y] + random.standard_normal((50_000, 30))
+    X = factors @ random.standard_normal((30, 300)) / 6 + random.standard_normal((50_000, 300)) / 2
+    return X.astype(np.float32), y
+
+
 SETS: dict[str, tuple[Callable[[Path], tuple[Any, Any]], tuple[float, ...], dict[str, Any]]] = {
     "covtype": (load_covtype, (0.01, 1.0), {"resident_rows": "10%"}),
     "letter": (lambda folder: load_letter(folder)[:2], (0.1, 1.0), {"resident_rows": "10%"}),
@@ -94,6 +104,7 @@ SETS: dict[str, tuple[Callable[[Path], tuple[Any, Any]], tuple[float, ...], dict
     "100 classes": (make_many, (0.1,), {"resident_rows": "10%"}),
     "isolet": (load_isolet, (0.1, 1.0), {"resident_rows": "10%"}),
     "drawn classes": (make_drawn, (0.1,), {"resident_rows": "10%"}),
+    "uneven classes": (make_uneven, (0.01, 1.0), {"resident_rows": "10%"}),  # run once, after constants were chosen
     THOUSAND: (make_thousand, (0.01,), {"memory_bytes": 2_000_000_000}),
 }
 
