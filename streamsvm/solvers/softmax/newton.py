@@ -316,6 +316,7 @@ def minimise(sample: Sample, model: Model, start: F64, wanted: float, share: flo
         step = _find_step(sample, model, point.shares, gradient, precondition)
         moves, slope, least, t = sample.score(step), float(np.vdot(gradient, step)), own + point.loss, 1.0
         while t >= SHORTEST:
+            del point  # the probabilities of only one point fit into the memory that is planned
             there = [one + t * move for one, move in zip(scores, moves, strict=True)]
             point, (own, pull) = sample.look(there), model.measure(W + t * step)
             if own + point.loss <= least + LEAST_FALL * t * slope:

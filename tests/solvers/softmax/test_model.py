@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from dataclasses import replace
 
 import numpy as np
@@ -12,7 +13,8 @@ from streamsvm.numeric.rows import F64, Rows
 from streamsvm.options import TrainOptions
 from streamsvm.solvers.set_up import set_up
 from streamsvm.solvers.softmax import newton
-from streamsvm.solvers.softmax.newton import Model, Sample, add_fit, find_means, find_product, weigh
+from streamsvm.solvers.softmax.newton import Model, Sample, add_fit, find_means, find_product, minimise, weigh
+from streamsvm.solvers.softmax.setup import SCORES
 from tests.class_problems import make_classes
 
 PROBLEM = make_classes(3, n=400, d=6, n_classes=4)
@@ -82,6 +84,25 @@ def test_a_product_solves_and_multiplies(is_diagonal: bool) -> None:
     np.testing.assert_allclose(model.multiply(product.solve(U)), U, atol=1e-9)
     again = find_product(2.0 * A, np.empty(0), product)
     np.testing.assert_allclose(Model(U, U, A=2.0 * A, B=B).multiply(again.solve(U)), U, atol=1e-9)
+
+
+def test_a_step_takes_the_scores_that_are_planned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The most: from scores that the caller keeps, over rows shrunk by probabilities that it also keeps."""
+    monkeypatch.setattr(newton, "PART_ROWS", 500)  # the scores of one part take little
+    problem, random, start = make_classes(3, n=20_000, d=3, n_classes=20), np.random.default_rng(4), np.zeros((20, 4))
+    rows = Rows(0, problem.X.astype(np.float32), problem.y)
+    tracemalloc.start()
+    try:
+        sample = Sample(rows, np.ones(20), BIAS, 1, np.float64)
+        tracemalloc.reset_peak()
+        before, scores = tracemalloc.get_traced_memory()[0], sample.score(start)
+        shrunk = sample.shrink(sample.look(scores).shares, random.standard_normal((20, 4)), 1.0, 0.5)
+        minimise(shrunk, Model(start, start), start, 0.0, 1e-6, scores)
+        peak = tracemalloc.get_traced_memory()[1] - before
+    finally:
+        tracemalloc.stop()
+    one = 8 * 20 * rows.n_rows
+    assert (SCORES - 1) * one < peak < (SCORES + 0.5) * one
 
 
 def test_a_sample_without_room_is_noted() -> None:
