@@ -152,8 +152,8 @@ class Sample:
         for (_, _, costs, _), p in zip(self.parts, shares, strict=True):
             weighted = costs[:, None].astype(np.float64) * p
             A += np.diag(np.sum(weighted, axis=0)) - weighted.T @ p
-            bends = weighted * (1.0 - p)
-            sizes, squares = sizes + np.sum(bends, axis=0), squares + np.sum(bends**2, axis=0)
+            weighted *= 1.0 - p
+            sizes, squares = sizes + np.sum(weighted, axis=0), squares + np.sum(weighted**2, axis=0)
         return A, min(float(np.median(sizes**2 / np.maximum(squares, np.finfo(float).tiny))), float(self.n_rows))
 
     def sum_features(self, shares: list[Values], means: F64) -> tuple[F64, F64, F64]:
