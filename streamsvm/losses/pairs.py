@@ -80,7 +80,8 @@ class Pairs:
         limits = np.arange(n + 1) if is_single else self.starts
         weight, sizes = np.add.reduceat(np.add(*count_pairs(np.zeros(n), self, 1.0)), limits[:-1]), np.diff(limits)
         paired = np.flatnonzero(weight > 0.0)
-        is_heavy = (weight > stride * np.mean(weight[paired])) | ((sizes > 1) & (2 * stride * sizes > n))
+        is_large = (sizes > 1) & (2 * stride * sizes > n) & (weight > 0.0)
+        is_heavy = (weight > stride * np.mean(weight[paired])) | is_large
         kept = paired[: len(paired) // stride] if is_single and is_shuffled else paired[::stride]
         if is_single:
             kept = np.append(kept, paired[[np.argmin(self.ranks[paired]), np.argmax(self.ranks[paired])]])
