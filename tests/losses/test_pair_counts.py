@@ -144,3 +144,13 @@ def test_of_more_large_queries_than_rows_in_the_sample_each_has_some() -> None:
     part, rows = pairs.thin(50)
     assert len(part.starts) == 81
     np.testing.assert_array_equal(part.ranks, pairs.ranks[rows])
+
+
+@pytest.mark.parametrize("k", [1, 20])
+def test_a_large_query_without_pairs_has_no_rows_in_a_sample(k: int) -> None:
+    sizes = np.array([10] * 50 + [9000] + [10] * 50)
+    ranks = (np.arange(sizes.sum()) % 10 == 0).astype(np.int32)
+    ranks[500:9500] = 1
+    part, rows = Pairs(ranks, np.ones(len(ranks)), np.append(0, np.cumsum(sizes))).thin(k)
+    assert not np.any((rows >= 500) & (rows < 9500))
+    assert np.diff(part.starts).tolist() == [10] * (100 // k)

@@ -153,8 +153,8 @@ class Sample:
         for (_, _, costs, _), p in zip(self.parts, shares, strict=True):
             weighted = costs[:, None].astype(np.float64) * p
             A += np.diag(np.sum(weighted, axis=0)) - weighted.T @ p
-            bends = weighted * (1.0 - p)
-            sizes, squares = sizes + np.sum(bends, axis=0), squares + np.sum(bends**2, axis=0)
+            weighted *= 1.0 - p
+            sizes, squares = sizes + np.sum(weighted, axis=0), squares + np.sum(weighted**2, axis=0)
         return A, min(float(np.median(sizes**2 / np.maximum(squares, np.finfo(float).tiny))), float(self.n_rows))
 
     def sum_features(self, shares: list[Values], means: F64) -> tuple[F64, F64, F64]:
@@ -323,6 +323,7 @@ def minimise(sample: Sample, model: Model, start: F64, wanted: float, share: flo
         step = _find_step(sample, model, point.shares, gradient, precondition)
         moves, slope, least, t = sample.score(step), float(np.vdot(gradient, step)), own + point.loss, 1.0
         while t >= SHORTEST:
+            del point  # the probabilities of only one point fit into the memory that is planned
             there = [one + t * move for one, move in zip(scores, moves, strict=True)]
             point, (own, own_gradient) = sample.look(there), model.measure(W + t * step)
             if own + point.loss <= least + LEAST_FALL * t * slope:

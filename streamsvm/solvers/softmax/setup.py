@@ -27,6 +27,7 @@ COPIES = 3  # copies of the sample while it is fetched
 LEAST_CUTS, CUTS_BYTES = 16, 128 << 20  # the cuts take about so many bytes, but are at least so many
 ROW_VECTORS = 4  # vectors of 8 bytes for each row of the sample
 SCORES = 6  # numbers of 8 bytes for each row of the sample and each class: scores, moves, probabilities
+PART_SCORES = 2  # numbers for each row of a part and each class, on each thread: intermediate results
 VECTORS = 8 + 4 * SECANTS + SUMMED_PARTS  # vectors of the width of W in the driver, besides the cuts
 
 
@@ -56,10 +57,14 @@ class SoftmaxSolver(ClassModel, Solver):
         self.sample = FirstSample(self.parameters.resident_rows, is_held=True)
 
     def _find_row_bytes(self) -> int:
-        scores, is_float64 = SCORES * len(self.parameters.class_costs), self.parameters.needs_float64
-        copies = COPIES * (1 + is_float64)  # COPIES counts copies in float32
-        score_bytes = 8 if is_float64 or scores * self.source.n_features <= SCORES * WIDE else 4
-        return copies * self.source.nbytes // self.source.n_rows + 8 * ROW_VECTORS + score_bytes * scores
+        copies = COPIES * (1 + self.parameters.needs_float64)  # COPIES counts copies in float32
+        return copies * self.source.nbytes // self.source.n_rows + 8 * ROW_VECTORS + SCORES * self._find_score_bytes()
+
+    def _find_score_bytes(self) -> int:
+        """Return the bytes of a score of a row for each class."""
+        n_classes = len(self.parameters.class_costs)
+        is_float64 = self.parameters.needs_float64 or n_classes * self.source.n_features <= WIDE
+        return (8 if is_float64 else 4) * n_classes
 
     def start(self) -> Any:
         """Return the state at W = 0, without cuts."""
@@ -85,6 +90,7 @@ class SoftmaxSolver(ClassModel, Solver):
         points = 8 * (max(len(FIRST_STEPS), len(STEPS)) + 1) * width
         more = self.parameters.resident_rows * self._find_row_bytes()
         more += 8 * VECTORS * width + 5 * axes + 4 * PART_ROWS * self.source.n_features
+        more += PART_SCORES * self.parameters.threads * min(PART_ROWS, self.source.n_rows) * self._find_score_bytes()
         more += (4 + SUMMED_PARTS * is_summed) * curved
         need = self.parameters.need_memory(width, points + curved, 2 * points, more)
         return replace(need, walk_bytes=threads * score_bytes(K, find_largest_tile(self.source)))

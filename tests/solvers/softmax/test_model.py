@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from dataclasses import replace
 
 import numpy as np
@@ -13,6 +14,7 @@ from streamsvm.options import TrainOptions
 from streamsvm.solvers.set_up import set_up
 from streamsvm.solvers.softmax import newton
 from streamsvm.solvers.softmax.newton import Model, Sample, add_fit, find_means, find_product, minimise, weigh
+from streamsvm.solvers.softmax.setup import PART_SCORES, SCORES
 from tests.class_problems import make_classes
 
 PROBLEM = make_classes(3, n=400, d=6, n_classes=4)
@@ -109,6 +111,33 @@ def test_the_time_limit_and_an_interruption_end_a_step_in_memory(
     monkeypatch.setattr(newton, "MOST_STEPS", 1)
     with pytest.raises(KeyboardInterrupt):
         minimise(sample, Model(start, start), start, 0.0)
+
+
+@pytest.mark.parametrize(("part_rows", "intermediate"), [(500, 0), (20_000, PART_SCORES)])
+def test_a_step_takes_the_scores_that_are_planned(
+    part_rows: int, intermediate: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The most: from scores that the caller keeps, over rows shrunk by probabilities that it also keeps."""
+    monkeypatch.setattr(newton, "PART_ROWS", part_rows)
+    problem, random, start = make_classes(3, n=20_000, d=3, n_classes=20), np.random.default_rng(4), np.zeros((20, 4))
+    rows = Rows(0, problem.X.astype(np.float32), problem.y)
+    tracemalloc.start()
+    try:
+        sample = Sample(rows, np.ones(20), BIAS, 1, np.float64)
+        tracemalloc.reset_peak()
+        before, scores = tracemalloc.get_traced_memory()[0], sample.score(start)
+        shrunk = sample.shrink(sample.look(scores).shares, random.standard_normal((20, 4)), 1.0, 0.5)
+        minimise(shrunk, Model(start, start), start, 0.0, 1e-6, scores)
+        peak = (tracemalloc.get_traced_memory()[1] - before) / (8 * 20 * rows.n_rows)
+    finally:
+        tracemalloc.stop()
+    assert SCORES + intermediate - 1 < peak < SCORES + intermediate + 0.5
+
+
+def test_the_intermediate_scores_of_each_thread_are_planned() -> None:
+    options, source = TrainOptions(task="multinomial", resident_rows=100), PROBLEM.in_memory()
+    needs = [set_up(source, replace(options, threads=threads)).memory(1).driver_bytes for threads in (1, 3)]
+    assert needs[1] - needs[0] == 2 * PART_SCORES * 8 * 4 * source.n_rows
 
 
 def test_a_sample_without_room_is_noted() -> None:
