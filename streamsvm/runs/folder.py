@@ -35,7 +35,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, ClassVar, Generic, TypeVar
 
 from streamsvm.numeric.compilation import Arithmetic, list_kinds
-from streamsvm.runs.records import flatten, refuse_changes, restore
+from streamsvm.runs.records import accompany, flatten, refuse_changes, restore
 from streamsvm.system import files
 from streamsvm.system.errors import InputError, say_count
 from streamsvm.system.files import Lock
@@ -311,7 +311,7 @@ class RunFolder(LockedFolder):
             shutil.rmtree(self.path / FOLDS, ignore_errors=True)  # the folds of another run
             files.write_atomically(self.path / HISTORY_FILE, b"")
             return None
-        arrays = unpack_arrays(path)
+        arrays = dict(accompany(start, unpack_arrays(path)))
         try:
             if unknown := arrays.keys() - {*flatten(start), "run"}:
                 raise KeyError(unknown)

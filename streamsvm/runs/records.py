@@ -43,6 +43,15 @@ def flatten(state: Any, prefix: str = "") -> dict[str, Any]:
     return found
 
 
+def accompany(like: Any, arrays: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the arrays of a checkpoint. If the first of the two solvers of `like` wrote it alone, add the other."""
+    whole, first = flatten(like), flatten(getattr(like, "states", [like])[0])
+    if first.keys() <= whole.keys() or not arrays.keys() <= {*first, "run"}:
+        return arrays
+    added = {name: np.asarray(arrays.get(name, value)) for name, value in whole.items()}
+    return {**added, **{name if name == "run" else f"states/0/{name}": value for name, value in arrays.items()}}
+
+
 def restore(like: S, arrays: Mapping[str, Any], n_rows: int | None = None, prefix: str = "") -> S:
     """Return the state that was flattened into these arrays.
 

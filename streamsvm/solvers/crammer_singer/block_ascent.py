@@ -215,7 +215,8 @@ class ClassAscent(block_ascent.BlockAscent):
         ends = line_search.find_ends(ends[0], ends[1], self.n_classes)
         points = cuts.choose_line_points(state, ends, self.tol)
         state = cuts.take_rounding(state, points, others, self.n_classes)
-        return block_ascent.take_bound(line_search.take_best(state, ends, STEPS, line), dual)
+        state = line_search.take_best(state, ends, STEPS, line)
+        return block_ascent.take_bound(state, dual)
 
 
 @dataclass

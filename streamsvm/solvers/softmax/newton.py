@@ -51,7 +51,7 @@ RIDGE = 1e-6  # relative to the diagonal, for the fit of the rows by their proba
 MOST_AXES = 2048  # with more features, the axes are the features,
 AXES_SHARE = 30  # or if the cube of their number exceeds this many times the numbers of the rows for all classes
 
-Solve = Callable[[F64], F64]
+Solve = Callable[[F64], F64]  # of matrices (K, d+1)
 
 
 class Point(NamedTuple):
@@ -90,6 +90,7 @@ class Sample:
     def thin(self, most: int) -> tuple[Sample, int]:
         """Return the sample of every k-th row with k times its costs, and k, so that about `most` rows are left."""
         thinned, k = copy(self), max(1, self.n_rows // most)
+        thinned.n_rows = self.n_rows // k
         thinned.parts = [(X[::k], y[::k], self.dtype(k) * costs[::k], None) for X, y, costs, _ in self.parts]
         return thinned, k
 
@@ -274,17 +275,14 @@ def add_hessian(total: F64, X: Any, shares: Values, costs: Values, bias_feature:
 class Model:
     """The terms of F besides the loss of the sample.
 
-    E: the matrix of the quadratic term (None: 0). H: E plus the Hessian of the loss at the centre (None: unknown).
-    A, B: instead of E, the matrices of a product; B may be a diagonal. product: the preconditioner's.
+    bend: the product of E with a direction (None: E is 0). solve: nearly the product of the inverse of I + E plus the
+    Hessian of the loss at the centre (None: unknown).
     """
 
     slope: F64
     centre: F64
-    E: F64 | None = None
-    H: F64 | None = None
-    A: F64 | None = None
-    B: F64 | None = None
-    product: Product | None = None
+    bend: Solve | None = None
+    solve: Solve | None = None
 
     def measure(self, W: F64) -> tuple[float, F64]:
         """Return the terms with 1/2 |W|^2, and their gradient."""
@@ -294,9 +292,18 @@ class Model:
 
     def multiply(self, U: F64) -> F64:
         """Return (I + E) U."""
-        if self.E is not None:
-            return U + (self.E @ U.ravel()).reshape(U.shape)
-        return U if self.A is None or self.B is None else U + self.A @ (U * self.B if self.B.ndim == 1 else U @ self.B)
+        return U if self.bend is None else U + self.bend(U)
+
+
+def factorise(H: F64) -> Solve | None:
+    """Return the product of the inverse of I + H with a matrix; None if rounding makes I + H indefinite."""
+    H = H.copy()
+    H.flat[:: len(H) + 1] += 1.0
+    try:
+        factor = cho_factor(H, check_finite=False)
+    except np.linalg.LinAlgError:
+        return None
+    return lambda v: cho_solve(factor, v.ravel(), check_finite=False).reshape(v.shape)
 
 
 def minimise(sample: Sample, model: Model, start: F64, wanted: float, share: float = 0.0, scores: Any = None) -> F64:
@@ -359,17 +366,12 @@ def _find_preconditioner(
 
     known: the product of an earlier step.
     """
-    if model.centre.size <= MOST_CURVED:
+    solve = model.solve
+    if solve is None and model.centre.size <= MOST_CURVED:
         few, k = sample.thin(FACTOR_ROWS * model.centre.size)
-        H = few.sum_hessian([p[::k] for p in shares]) if model.H is None else model.H.copy()
-        H.flat[:: len(H) + 1] += 1.0
-        try:
-            factor = cho_factor(H, check_finite=False)
-            return lambda v: cho_solve(factor, v.ravel(), check_finite=False).reshape(v.shape), None
-        except np.linalg.LinAlgError:
-            pass
-    product = model.product
-    if product is None:
-        B = np.empty(0) if known else sample.sum_features(shares, np.zeros_like(model.centre))[1]
-        product = find_product(sample.sum_classes(shares)[0], B, known)
+        solve = factorise(few.sum_hessian([p[::k] for p in shares]))
+    if solve is not None:
+        return solve, None
+    B = np.empty(0) if known else sample.sum_features(shares, np.zeros_like(model.centre))[1]
+    product = find_product(sample.sum_classes(shares)[0], B, known)
     return product.solve, product

@@ -89,7 +89,7 @@ class SoftmaxSolver(ClassModel, Solver):
         axes = 8 * (self.source.n_features + 1) ** 2 if self.source.n_features <= MOST_AXES else 0
         points = 8 * (max(len(FIRST_STEPS), len(STEPS)) + 1) * width
         more = self.parameters.resident_rows * self._find_row_bytes()
-        more += 8 * VECTORS * width + 7 * axes + 4 * PART_ROWS * self.source.n_features
+        more += 8 * VECTORS * width + 5 * axes + 4 * PART_ROWS * self.source.n_features
         more += PART_SCORES * self.parameters.threads * min(PART_ROWS, self.source.n_rows) * self._find_score_bytes()
         more += (4 + SUMMED_PARTS * is_summed) * curved
         need = self.parameters.need_memory(width, points + curved, 2 * points, more)

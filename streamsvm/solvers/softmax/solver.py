@@ -134,23 +134,20 @@ class Softmax(SampleModel):
         """Whether a sample of any size is float64."""
         return self.tol < NARROW_TOL or max(self.class_costs) > HIGH_COST
 
-    def hold(self, rows: Rows) -> tuple[Sample, Sample | None]:
-        """Return the sample and, if it is large, every row in FEW as a sample of the sample; see SampleModel."""
+    def hold(self, rows: Rows) -> Sample:
+        """See SampleModel."""
         is_small = rows.nbytes <= SMALL_BYTES and len(self.class_costs) * rows.X.shape[1] <= WIDE
         dtype = np.float64 if self.needs_float64 or is_small else np.float32
-        about = np.array(self.class_costs), self.bias_feature, self.threads, dtype
-        few = rows.pick(np.arange(0, rows.n_rows, FEW)).weigh(FEW) if rows.n_rows > FEW * PART_ROWS else None
-        return Sample(rows, *about), None if few is None else Sample(few, *about)
+        return Sample(rows, np.array(self.class_costs), self.bias_feature, self.threads, dtype)
 
-    def minimise(self, held: tuple[Sample, Sample | None], state: State) -> F64:
+    def minimise(self, sample: Sample, state: State) -> F64:
         """See SampleModel."""
-        sample, few = held
         start, is_all = self.shape(state.best_w), sample.n_rows == state.n_rows
         if not len(state.slope) or not len(state.curvature) or is_all:
             share = ALL_SHARE * self.tol if is_all else FIRST_SHARE
             free = Model(np.zeros_like(start), start)
-            if few is not None and not state.passes:
-                start = minimise(few, free, start, 0.0, FIRST_SHARE)
+            if sample.n_rows > FEW * PART_ROWS and not state.passes:
+                start = minimise(sample.thin(sample.n_rows // FEW)[0], free, start, 0.0, FIRST_SHARE)
             found = minimise(sample, free, start, 0.0, share)
         else:
             found = self._step_from(sample, state, start)
@@ -171,17 +168,22 @@ class Softmax(SampleModel):
         if is_summed:
             shrunk = sample.shrink(point.shares, np.zeros_like(start), 0.0, own)
             E = state.curvature - own * sample.sum_hessian(point.shares)
-            about: dict[str, Any] = {"E": E, "H": state.curvature}
+            solve = newton.factorise(state.curvature)
         else:
             fitted, rest, means = sample.sum_features(point.shares, newton.find_means(state.curvature))
             of_fit = max(own, newton.find_share(n_counted, FIT_ROWS * min(start.shape[1], len(start) - 1)))
             shrunk = sample.shrink(point.shares, means, of_fit, own)
             B = (1.0 - of_fit) * fitted + (1.0 - own) * rest
-            about = {"A": A, "B": B, "product": newton.find_product(A, fitted + rest)}
+            solve = newton.find_product(A, fitted + rest).solve
         known = shrunk.look(scores).gradient + start
 
+        def bend(U: F64) -> F64:
+            if is_summed:
+                return (E @ U.ravel()).reshape(U.shape)
+            return A @ (U * B if B.ndim == 1 else U @ B)
+
         def step(gradient: F64) -> F64:
-            model = Model(self.shape(gradient) - known, start, **about)
+            model = Model(self.shape(gradient) - known, start, bend, solve)
             return (minimise(shrunk, model, start, wanted, scores=scores) - start).ravel()
 
         gradient = state.best_w + state.slope

@@ -76,14 +76,41 @@ def test_the_matrices_of_the_features(sample: Sample, is_diagonal: bool, monkeyp
 
 
 @pytest.mark.parametrize("is_diagonal", [False, True])
-def test_a_product_solves_and_multiplies(is_diagonal: bool) -> None:
+def test_a_product_solves(is_diagonal: bool) -> None:
     random = np.random.default_rng(3)
-    (A, B), U = (M @ M.T for M in (random.standard_normal((4, 4)), random.standard_normal((7, 7)))), np.ones((4, 7))
-    B = np.diag(B) if is_diagonal else B
-    product, model = find_product(A, B), Model(U, U, A=A, B=B)
-    np.testing.assert_allclose(model.multiply(product.solve(U)), U, atol=1e-9)
+    (A, square), U = (
+        (M @ M.T for M in (random.standard_normal((4, 4)), random.standard_normal((7, 7)))),
+        np.ones((4, 7)),
+    )
+    B = np.diag(square) if is_diagonal else square
+
+    def multiply(scale: float, V: F64) -> F64:
+        return V + scale * A @ (V * B if is_diagonal else V @ B)
+
+    product = find_product(A, B)
+    np.testing.assert_allclose(multiply(1.0, product.solve(U)), U, atol=1e-9)
     again = find_product(2.0 * A, np.empty(0), product)
-    np.testing.assert_allclose(Model(U, U, A=2.0 * A, B=B).multiply(again.solve(U)), U, atol=1e-9)
+    np.testing.assert_allclose(multiply(2.0, again.solve(U)), U, atol=1e-9)
+
+
+def test_the_time_limit_and_an_interruption_end_a_step_in_memory(
+    sample: Sample, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start, late = np.zeros((4, 7)), iter([False, True])  # at the start of the step, and within it
+    monkeypatch.setattr(newton.deadline, "is_over", lambda: next(late))
+    np.testing.assert_array_equal(minimise(sample, Model(start, start), start, 0.0), start)
+
+    def interrupt() -> None:
+        checks.append(True)
+        if len(checks) > 1:
+            raise KeyboardInterrupt
+
+    checks: list[bool] = []
+    monkeypatch.setattr(newton.deadline, "is_over", lambda: False)
+    monkeypatch.setattr(newton.interrupts, "check", interrupt)
+    monkeypatch.setattr(newton, "MOST_STEPS", 1)
+    with pytest.raises(KeyboardInterrupt):
+        minimise(sample, Model(start, start), start, 0.0)
 
 
 @pytest.mark.parametrize(("part_rows", "intermediate"), [(500, 0), (20_000, PART_SCORES)])
