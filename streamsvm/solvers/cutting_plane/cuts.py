@@ -206,7 +206,8 @@ def count_parts(width: int, cuts: int) -> int:
 
 def master_bytes(width: int, cuts: int) -> int:
     """Return the bytes needed to solve the master problem: matrices (cuts, cuts), and the parts of a factorisation."""
-    return 8 * cuts**2 * (8 + 2 * count_parts(width, cuts))
+    factorised = max(1, min(cuts, width - 1))
+    return 8 * (8 * cuts**2 + 2 * count_parts(width, factorised) * factorised**2)
 
 
 def add_cuts(state: S, new: RowSums, most: int | None = None) -> S:

@@ -69,9 +69,15 @@ def test_a_step_and_a_checkpoint_take_what_is_planned() -> None:
     assert max(stepping, saving) <= settings.driver_bytes(D + 1)
 
 
-@pytest.mark.parametrize(("m", "width"), [(200, 190), (200, 210), (200, 400), (100, 9_000)])
-def test_refining_the_master_problem_takes_what_is_planned(m: int, width: int) -> None:
-    """The most: all cuts are on the face, and are factorised before that if there are more features than cuts."""
+@pytest.mark.parametrize(
+    ("m", "width", "most"),
+    [(200, 190, 200), (200, 210, 200), (200, 400, 200), (100, 9_000, 100), (204, 205, 210)],
+)
+def test_refining_the_master_problem_takes_what_is_planned(m: int, width: int, most: int) -> None:
+    """The most: all cuts are on the face, and are factorised before that if there are more features than cuts.
+
+    most: the number of cuts that is planned for, which may exceed the number of features.
+    """
     cuts = np.random.default_rng(0).standard_normal((m, width))
     cuts /= np.linalg.norm(cuts, axis=1)[:, None]
     tracemalloc.start()
@@ -81,7 +87,7 @@ def test_refining_the_master_problem_takes_what_is_planned(m: int, width: int) -
     finally:
         tracemalloc.stop()
     assert np.count_nonzero(solution.z) > m / 2
-    assert peak <= master_bytes(width, m) + 8 * width * CutSettings.vectors
+    assert peak <= master_bytes(width, most) + 8 * width * CutSettings.vectors
 
 
 @pytest.mark.parametrize("with_queries", [False, True])
