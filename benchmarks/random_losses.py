@@ -110,8 +110,8 @@ def of_pairs(scores: Any, source: ArrayDataset) -> Any:
     return source.n_rows * np.sum(losses[higher]) / np.count_nonzero(higher)
 
 
-def run_hostile(seed: int) -> tuple[str, Result, str]:
-    """Return a problem of hostile costs and weights, the result of its fit, and what is wrong with its certificate."""
+def run_hostile(seed: int) -> tuple[int, str, Result, str]:
+    """Return the rows and a description of a problem of hostile costs, its result, and what is wrong with that."""
     random, kind = np.random.default_rng([11, seed]), list(KINDS)[seed % len(KINDS)]
     n, d = random.integers([4, 1], [1_201, 61]).tolist()
     C, tol = 10.0 ** random.uniform(-4, 8), random.choice([1e-3, 1e-5])
@@ -121,7 +121,7 @@ def run_hostile(seed: int) -> tuple[str, Result, str]:
     limits: dict[str, Any] = {"max_passes": 400, "max_seconds": 60.0}
     result, finer = (train(source, TrainOptions(C=C, tol=own, threads=1, **limits)) for own in (tol, tol / 10))
     told = f"{kind}, {n} rows of {d}, C {C:g}, tol {tol:g}, {result.passes} passes, gap {result.relative_gap:.1e}"
-    return told, result, judge("hinge", source, C, result, finer)
+    return n, told, result, judge("hinge", source, C, result, finer)
 
 
 def judge(case: str, source: ArrayDataset, C: float, result: Result, finer: Result) -> str:
@@ -163,14 +163,14 @@ def report_hostile(seeds: range) -> None:
     """Print fits that do not converge or have false certificates; then, by number of rows, the totals."""
     found, n_wrong = dict[str, list[tuple[str, int]]](), 0
     for seed in seeds:
-        told, result, wrong = run_hostile(seed)
-        size = "up to 500 rows" if int(told.split(", ")[1].split()[0]) <= 500 else "501 to 1,200 rows"
+        n, told, result, wrong = run_hostile(seed)
+        size = "up to 500 rows" if n <= 500 else "501 to 1,200 rows"
         found.setdefault(size, []).append((result.status, result.passes))
         n_wrong += bool(wrong)
         if wrong or result.status != "converged":
             print(f"seed {seed}, {told}, {result.status}{':' if wrong else ''}{wrong}", flush=True)
     for size, results in sorted(found.items()):
-        passes = np.array([n for status, n in results if status == "converged"])
+        passes = np.array([taken for status, taken in results if status == "converged"])
         shares = np.percentile(passes, (50, 90, 100), method="higher").tolist()
         print(f"{size}: {len(results)} problems, {len(passes)} converged, passes (median, 90%, most) {shares}")
     print(f"{n_wrong} false certificates")

@@ -311,7 +311,7 @@ class RunFolder(LockedFolder):
             shutil.rmtree(self.path / FOLDS, ignore_errors=True)  # the folds of another run
             files.write_atomically(self.path / HISTORY_FILE, b"")
             return None
-        arrays = dict(accompany(start, unpack_arrays(path)))
+        arrays = accompany(start, unpack_arrays(path))
         try:
             if unknown := arrays.keys() - {*flatten(start), "run"}:
                 raise KeyError(unknown)

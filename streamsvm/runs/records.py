@@ -43,8 +43,12 @@ def flatten(state: Any, prefix: str = "") -> dict[str, Any]:
     return found
 
 
-def accompany(like: Any, arrays: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the arrays of a checkpoint. If the first of the two solvers of `like` wrote it alone, add the other."""
+def accompany(like: Any, arrays: dict[str, Any]) -> dict[str, Any]:
+    """Return the arrays of a checkpoint of the run that starts with the state `like`.
+
+    If `like` is the state of two solvers, and a run of the first alone wrote the checkpoint, the initial state of the
+    second is added.
+    """
     whole, first = flatten(like), flatten(getattr(like, "states", [like])[0])
     if first.keys() <= whole.keys() or not arrays.keys() <= {*first, "run"}:
         return arrays

@@ -44,7 +44,7 @@ class WriteError(OSError, InputError):
 
 @contextmanager
 def naming(rows: object) -> Iterator[None]:
-    """Put the name of the rows, a file or a dataset, before the message of an InputError that does not contain it."""
+    """Begin the message of an InputError in the block with the name of its rows, which is a file or a dataset."""
     try:
         yield
     except InputError as error:

@@ -80,8 +80,7 @@ def test_with_as_much_more_memory_as_is_told_there_are_as_many_rows(
         assert found, note
         rows, enough = (int(text.replace(",", "")) for text in found.groups()[:2])
         assert rows < enough
-        more = 1.02 * parse_bytes(found[3]) + 50_000  # the message rounds to 0.1 MB
-        enlarged = replace(own, memory_bytes=(memory << 20) + int(more))
+        enlarged = replace(own, memory_bytes=(memory << 20) + int(1.02 * parse_bytes(found[3])))
         assert set_up(large, enlarged).settings["resident_rows"] == enough
 
 

@@ -309,7 +309,7 @@ def factorise(H: F64) -> Solve | None:
 def minimise(sample: Sample, model: Model, start: F64, wanted: float, share: float = 0.0, scores: Any = None) -> F64:
     """Return the minimiser (K, d+1) of F, to 1/2 |grad F|^2 <= wanted + share * F.
 
-    scores: the scores at the start (None: those of the sample's rows).
+    scores: the scores to start with (None: the scores of the sample's rows at `start`).
     The search ends early where F is not convex, where rounding leaves no step that descends, or at the deadline.
     """
     W, scores, known = start, scores or sample.score(start), None
