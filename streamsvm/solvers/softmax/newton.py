@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import reduce
 from operator import add
 from typing import Any, NamedTuple
@@ -212,14 +212,19 @@ class Product:
         return outer if self.axes is None else outer @ self.axes.T
 
 
-def find_product(A: F64, B: F64, known: Product | None = None) -> Product:
-    """Return A x B by eigenvalues. known: a product with the same B."""
-    of_classes, classes = np.linalg.eigh(A)
-    of_classes = np.maximum(of_classes, 0.0)
-    if known is not None:
-        return replace(known, of_classes=of_classes, classes=classes)
+Axes = tuple[F64, F64 | None]  # eigenvalues of a matrix of the features, and eigenvectors (None: it is diagonal)
+
+
+def find_axes(B: F64) -> Axes:
+    """Return the eigenvalues and eigenvectors of a matrix of the features (d+1, d+1), or of a diagonal (d+1,)."""
     of_features, axes = (B, None) if B.ndim == 1 else np.linalg.eigh(B)
-    return Product(of_classes, classes, np.maximum(of_features, 0.0), axes)
+    return np.maximum(of_features, 0.0), axes
+
+
+def find_product(A: F64, axes: Axes) -> Product:
+    """Return A x B. axes: those of B."""
+    of_classes, classes = np.linalg.eigh(A)
+    return Product(np.maximum(of_classes, 0.0), classes, *axes)
 
 
 def find_share(n_rows: float, width: float) -> float:
@@ -360,11 +365,11 @@ def _find_step(sample: Sample, model: Model, shares: list[Values], gradient: F64
 
 
 def _find_preconditioner(
-    sample: Sample, model: Model, shares: list[Values], known: Product | None
-) -> tuple[Solve, Product | None]:
-    """Return a function that nearly solves H u = v, and its product A x B, if it is one.
+    sample: Sample, model: Model, shares: list[Values], known: Axes | None
+) -> tuple[Solve, Axes | None]:
+    """Return a function that nearly solves H u = v and, if it is a product A x B, the axes of B.
 
-    known: the product of an earlier step.
+    known: the axes that an earlier step has found.
     """
     solve = model.solve
     if solve is None and model.centre.size <= MOST_CURVED:
@@ -372,6 +377,5 @@ def _find_preconditioner(
         solve = factorise(few.sum_hessian([p[::k] for p in shares]))
     if solve is not None:
         return solve, None
-    B = np.empty(0) if known else sample.sum_features(shares, np.zeros_like(model.centre))[1]
-    product = find_product(sample.sum_classes(shares)[0], B, known)
-    return product.solve, product
+    axes = known or find_axes(sample.sum_features(shares, np.zeros_like(model.centre))[1])
+    return find_product(sample.sum_classes(shares)[0], axes).solve, axes

@@ -174,7 +174,7 @@ class Softmax(SampleModel):
             of_fit = max(own, newton.find_share(n_counted, FIT_ROWS * min(start.shape[1], len(start) - 1)))
             shrunk = sample.shrink(point.shares, means, of_fit, own)
             B = (1.0 - of_fit) * fitted + (1.0 - own) * rest
-            solve = newton.find_product(A, fitted + rest).solve
+            solve = newton.find_product(A, newton.find_axes(fitted + rest)).solve
         known = shrunk.look(scores).gradient + start
 
         def bend(U: F64) -> F64:
