@@ -23,21 +23,20 @@ unless the sample has all rows.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from streamsvm.losses.pairs import ROWS_A_FEATURE, SAMPLE_ROWS, SEARCHED_ROWS, Pairs, sweep_pairs
 from streamsvm.numeric.rows import F64, I64, add_combination, compute_scores
-from streamsvm.solvers.cutting_plane.cuts import CutSettings, CutState, extend_products, is_noisy
-from streamsvm.solvers.cutting_plane.master import MASTER_SHARE, solve_cuts
+from streamsvm.solvers.cutting_plane.cuts import CutSettings, CutState, RowSums, is_noisy
+from streamsvm.solvers.cutting_plane.sample_model import minimise_by_cuts
 from streamsvm.solvers.cutting_plane.smoothed_newton import Linear
-from streamsvm.system import interrupts
 
 MOST_FEATURES = SAMPLE_ROWS // ROWS_A_FEATURE  # with more features, the cuts of the model would take too much memory
 MODEL_SHARE = 0.1  # the model is minimised to this share of the tolerance
-MOST_LOOKS, IDLE_STEPS = 256, 5  # the largest number of cuts of the sample, and of steps on the model without progress
-INNER_SHARES = (1.0, 1 / 4, 1 / 16)  # parts of the step on the sample that are tried in turn until the model is lower
+MOST_STEPS = 100  # the largest number of steps on the model
 LOOKED_AT, HALVINGS = 1 << 17, (10, 40)  # rows that all bisections visit together; fewest and most bisections
 AHEAD = 0.1  # the step for the cut if P rises from the start of the segment
 NEARER = (1.0, 1 / 4)  # parts of the step to the line search's point at which cuts are made
@@ -66,6 +65,11 @@ def measure_pairs(scores: F64, pairs: Pairs, cost: float) -> PairLoss:
     return PairLoss(offset - float(coefs @ scores), coefs, offset)
 
 
+def sum_pairs(cuts: F64, offsets: F64) -> RowSums:
+    """Return the cuts of pairs as sums over rows. Each pair contributes a term to both of its rows."""
+    return RowSums(cuts, offsets, 2 * offsets)
+
+
 @dataclass(frozen=True)
 class Sample:
     """A sample of the pairs.
@@ -92,6 +96,13 @@ class Sample:
     def score(self, W: F64) -> F64:
         """Return the scores of the rows at points W (k, d), (k, n)."""
         return np.ascontiguousarray(compute_scores(self.X, W).T)
+
+    def cut(self, W: F64) -> tuple[F64, F64, RowSums]:
+        """Return points W (k, d), and the losses (k,) and cuts of the sample there."""
+        found = [self.measure(scores) for scores in self.score(W)]
+        vectors = np.stack([self.combine(each.coefs, W.shape[1]) for each in found])
+        losses, offsets = np.array([[each.loss, each.offset] for each in found]).T
+        return W, losses, sum_pairs(vectors, offsets)
 
     def combine(self, coefs: F64, width: int) -> F64:
         """Return the sum of coefs_i x_i, (width,)."""
@@ -172,13 +183,26 @@ def minimise_model(settings: CutSettings, sample: Sample, state: Any) -> tuple[A
 
     The points for a pass are the best point, the mean of the points of active cuts, and these points.
     """
-    found = PairModel(sample, _correct(sample, state), state)
-    best = found.minimise(MODEL_SHARE * settings.tol)
-    z = found.z[len(state.offsets) :]
+    linear, thin = _correct(sample, state), draw_sample(sample.pairs, sample.cost, SEARCHED_ROWS)
+    points, _, known = sample.cut(np.vstack((state.best_w, state.points)))
+    search, share = partial(search_sample, sample, thin, linear), MODEL_SHARE * settings.tol
+    best, _, points, z = minimise_by_cuts(search, linear, state, points, known, share, MOST_STEPS)
     active = np.argsort(-z, kind="stable")[: np.count_nonzero(z)]
-    points, weights = np.array([found.points[k] for k in active]).reshape(-1, len(best)), z[active]
+    points, weights = points[active], z[active]
     mean = weights @ points / np.sum(weights) if len(weights) else best
     return replace(state, points=points[:KEPT_POINTS].copy()), np.concatenate((np.stack((best, mean)), points))
+
+
+def search_sample(sample: Sample, thin: Sample, linear: Linear, ends: F64) -> tuple[F64, F64, RowSums]:
+    """Return the start of a segment and a point near the model's minimum on it, with the sample's losses and cuts.
+
+    thin: a sample of the sample, on which the minimum is searched. linear: the correction of the model.
+    """
+    moves, (start, end) = ends[1] - ends[0], sample.score(ends)
+    squares = np.array([(ends[0] - linear.slope) @ moves, moves @ moves])
+    slope = float(squares[0] - sample.measure(start).coefs @ (end - start))
+    step = find_step(thin, start[thin.rows], (end - start)[thin.rows], squares, slope) or AHEAD
+    return sample.cut(np.stack((ends[0], ends[0] + step * moves)))
 
 
 def _find_highest(state: CutState) -> int:
@@ -194,61 +218,3 @@ def _correct(sample: Sample, state: CutState) -> Linear:
     highest, own = _find_highest(state), sample.measure(sample.score(v[np.newaxis])[0])
     slope = state.cuts[highest] - sample.combine(own.coefs, len(v))
     return Linear(slope, float(state.offsets[highest] - own.offset))
-
-
-class PairModel:
-    """Cutting planes on the model.
-
-    points: the points of the sample's cuts. room: the cuts of all rows, followed by those of the sample. z: their
-    multipliers.
-    """
-
-    def __init__(self, sample: Sample, linear: Linear, state: Any) -> None:
-        self.sample, self.linear, self.known = sample, linear, state
-        self.offsets, self.gram, self.z = state.offsets, state.gram, state.z
-        # Only one copy: cuts may be most of the memory.
-        self.room = np.empty((len(state.cuts) + MOST_LOOKS + len(INNER_SHARES), len(state.best_w)))
-        self.room[: len(state.cuts)] = state.cuts
-        self.points: list[F64] = []
-        self.best: F64 = state.best_w
-        self.low = np.inf
-        self.scores = sample.score(self.best[np.newaxis])[0]
-        self.look(self.best, self.scores)
-        for w in state.points:
-            self.look(w, sample.score(w[np.newaxis])[0])
-
-    def look(self, w: F64, scores: F64) -> bool:
-        """Make a cut at w, given the sample's scores there. Return whether the model is lower than before."""
-        found = self.sample.measure(scores)
-        cut, n_made = self.sample.combine(found.coefs, len(w)) + self.linear.slope, len(self.offsets)
-        offset = found.offset + self.linear.value
-        above = np.max(self.known.offsets - self.known.cuts @ w, initial=0.0)
-        value = float(w @ w) / 2 + max(float(offset - cut @ w), float(above))
-        self.gram, self.room[n_made] = extend_products(self.gram, self.room[:n_made], cut[np.newaxis]), cut
-        self.offsets, self.z = np.append(self.offsets, offset), np.append(self.z, 0.0)
-        self.points.append(w)
-        if value >= self.low:
-            return False
-        self.best, self.scores, self.low = w, scores, value
-        return True
-
-    def minimise(self, share: float) -> F64:
-        """Minimise the model to this share of its value, or until it makes no progress; return the best point."""
-        high, idle, thin = -np.inf, 0, draw_sample(self.sample.pairs, self.sample.cost, SEARCHED_ROWS)
-        while len(self.points) < MOST_LOOKS:
-            interrupts.check()
-            made = self.room[: len(self.z)]
-            self.z, w = solve_cuts(made, self.offsets, self.gram, self.z, MASTER_SHARE * share * self.low)
-            combined = self.z @ made
-            high = max(high, float(self.z @ self.offsets - combined @ combined / 2))
-            if self.low - high <= share * self.low or idle > IDLE_STEPS:
-                break
-            start, moves = self.scores, w - self.best
-            change = self.sample.score(w[np.newaxis])[0] - start
-            squares = np.array([(self.best - self.linear.slope) @ moves, moves @ moves])
-            slope = float(squares[0] - self.sample.measure(start).coefs @ change)
-            step = find_step(thin, start[thin.rows], change[thin.rows], squares, slope) or AHEAD
-            base = self.best
-            falls = any(self.look(base + part * moves, start + part * change) for part in step * np.array(INNER_SHARES))
-            idle = 0 if falls else idle + 1
-        return self.best

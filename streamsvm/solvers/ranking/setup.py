@@ -26,8 +26,8 @@ from streamsvm.solvers.ranking.pair_model import (
     FEW_POINTS,
     KEPT_POINTS,
     MOST_FEATURES,
-    MOST_LOOKS,
     MOST_POINTS,
+    MOST_STEPS,
     Sample,
     draw_sample,
 )
@@ -159,9 +159,9 @@ def count_model_bytes(n_features: int) -> int:
     """Return the bytes of the cuts of a model, and of its master problem, in addition to those of the solver."""
     if n_features > MOST_FEATURES:
         return 0
-    most = cuts.most_cuts(n_features)
+    most, made = cuts.most_cuts(n_features), KEPT_POINTS + 2 * MOST_STEPS
     kept = 2 * 8 * KEPT_POINTS * n_features
-    return cuts.cut_bytes(n_features, most + MOST_LOOKS) - cuts.cut_bytes(n_features, most) + kept
+    return cuts.cut_bytes(n_features, most + made) - cuts.cut_bytes(n_features, most) + kept
 
 
 def set_up(source: RowSource, options: TrainOptions, own: RankingOptions, _: Budget) -> RankingSolver:

@@ -36,9 +36,9 @@ from streamsvm.losses.pairs import Pairs, count_pairs
 from streamsvm.numeric.rounding import UNIT, add_row_magnitudes, bound_rounding, join_magnitudes
 from streamsvm.numeric.rows import F64, Rows, add_rows, compute_scores
 from streamsvm.passes import All, Request, Requests, RowTotals, Scan, Step, Take, grows
-from streamsvm.solvers.cutting_plane.cuts import CutSettings, CutState, RowSums, find_status, is_noisy, move_to
+from streamsvm.solvers.cutting_plane.cuts import CutSettings, CutState, find_status, is_noisy, move_to
 from streamsvm.solvers.cutting_plane.master import DOUBTFUL_STEPS, take_cuts
-from streamsvm.solvers.ranking.pair_model import Sample, choose_points, measure_pairs
+from streamsvm.solvers.ranking.pair_model import Sample, choose_points, measure_pairs, sum_pairs
 
 LONGER = (0.0, 2.0**-48, 2.0**-36, 2.0**-24)  # relative increases in length of points in twice the precision
 
@@ -215,11 +215,6 @@ def add_cut(cuts: F64, k: int, rows: Rows, coefs: F64) -> None:
     """Add sum_i coefs_i x_i of a tile to cuts_k (d,)."""
     row = np.flatnonzero(coefs)
     add_rows(cuts, rows.X, row, np.full(len(row), k), coefs[row])
-
-
-def sum_pairs(cuts: F64, offsets: F64) -> RowSums:
-    """Return the cuts of pairs as sums over rows. Each pair contributes a term to both of its rows."""
-    return RowSums(cuts, offsets, 2 * offsets)
 
 
 def begin_at_zero(state: State, loss: float, n_terms: int, magnitudes: F64) -> State:

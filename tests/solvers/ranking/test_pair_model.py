@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from streamsvm.losses.pairs import Pairs
+from streamsvm.solvers.cutting_plane import sample_model
 from streamsvm.solvers.cutting_plane.cuts import master_bytes
 from streamsvm.solvers.ranking import pair_model
 from streamsvm.solvers.ranking.pair_model import Sample, draw_sample, minimise_model
@@ -103,7 +104,7 @@ def test_the_model_holds_what_is_planned(monkeypatch: pytest.MonkeyPatch) -> Non
     cuts[0], offsets[0] = sample.combine(first.coefs, d), first.offset
     state = replace(State.at_zero(d), cuts=cuts, offsets=offsets, gram=cuts @ cuts.T, z=np.zeros(m), passes=1)
     monkeypatch.setattr(pair_model, "MODEL_SHARE", 1e-4)
-    monkeypatch.setattr(pair_model, "IDLE_STEPS", np.inf)
+    monkeypatch.setattr(sample_model, "IDLE_STEPS", np.inf)
     tracemalloc.start()
     try:
         minimise_model(settings, sample, state)
@@ -111,7 +112,8 @@ def test_the_model_holds_what_is_planned(monkeypatch: pytest.MonkeyPatch) -> Non
     finally:
         tracemalloc.stop()
     planned = settings.driver_bytes(d) + count_model_bytes(d) - cuts.nbytes - state.gram.nbytes
-    refining = master_bytes(d, m + pair_model.MOST_LOOKS) - 32 * (m + pair_model.MOST_LOOKS) ** 2  # not done here
+    most = m + pair_model.KEPT_POINTS + 2 * pair_model.MOST_STEPS
+    refining = master_bytes(d, most) - 32 * most**2  # not done here
     assert (planned - refining) / 2 < peak <= planned
 
 
