@@ -21,8 +21,8 @@ at every w is at least b_t - w.a_t, where
 
     a_t = -sum_i s_i x_i,      b_t = sum_i (l_i(f_i) - s_i f_i)
 
-This holds for rounded scores f_i as well. A pass makes cuts at three points: at the minimiser, and at two points
-between it and the best point so far.
+This holds for rounded scores f_i as well. A pass makes cuts at the points of cutting_plane.score_model. Without a
+sample, it makes cuts at three points: at the minimiser, and at two points between it and the best point so far.
 
 `solve_both` runs a solver with resident rows and cutting planes with a line search, which share the reads of the data.
 Resident rows can mislead the first solver, and extreme scales can make it slow. In such cases the line search alone is
@@ -63,6 +63,7 @@ from streamsvm.passes import All, Bounds, Requests, RowTotals, Scan, Step, Take,
 from streamsvm.solvers.cutting_plane import cuts
 from streamsvm.solvers.cutting_plane.cuts import CutSettings, CutState, Magnitudes, RowSums
 from streamsvm.solvers.cutting_plane.master import take_cuts
+from streamsvm.solvers.cutting_plane.score_model import LossAt, Sample, SampleState, choose_points
 
 
 @dataclass
@@ -314,12 +315,32 @@ class AnyLoss(CutSettings):
     vectors: ClassVar[int] = 3 * len(ANY_LOSS_STEPS) + 8
 
 
-def solve_any_loss(settings: AnyLoss, state: CutState) -> Requests:
-    """Run Algorithm 1 from a state. A run that is resumed from the state in any `Step` gives the same bits."""
+@dataclass(frozen=True, kw_only=True)
+class RowSample(Sample):
+    """A sample of rows. loss: the loss of each row."""
+
+    loss: ConvexLoss
+
+    def measure(self, scores: F64) -> LossAt:
+        """See Sample."""
+        losses, slopes = self.loss.measure(self.held, scores)
+        offset = self.cost * float(np.sum(losses - slopes * scores))
+        return LossAt(self.cost * float(np.sum(losses)), -self.cost * slopes, offset)
+
+
+def solve_any_loss(settings: AnyLoss, sample: RowSample | None, state: SampleState) -> Requests:
+    """Run Algorithm 1 from a state. A run that is resumed from the state in any `Step` gives the same bits.
+
+    sample: its rows are read first.
+    """
     width, bias = len(state.best_w), settings.bias_feature
+    if sample is not None:
+        sample = replace(sample, held=(yield Take(sample.rows)))
     while True:
         before = state
         points = np.stack([state.best_w + step * (state.master_w - state.best_w) for step in ANY_LOSS_STEPS])
+        if sample is not None:
+            state, points = choose_points(settings, sample, state)
         start = partial(start_tangents, len(points), width)
         requests = [Scan(start, add_tangents, add, (points, settings.loss, bias))]
         if not len(state.magnitudes):
@@ -356,12 +377,12 @@ def add_sizes(totals: Magnitudes, rows: Rows, loss: ConvexLoss, bias_feature: fl
     totals.add(rows, steepest, cost, bias_feature)
 
 
-def take_sizes(state: CutState, of: Magnitudes) -> CutState:
+def take_sizes(state: SampleState, of: Magnitudes) -> SampleState:
     """Return the state with the magnitudes of the rows. of: the totals of `add_sizes` in the first pass."""
     return replace(state, magnitudes=of.sums, largest=of.largest, total_cost=of.cost, terms=4.0 * of.n_rows + 16.0)
 
 
-def _take_best(state: CutState, points: F64, tangents: CutTotals) -> tuple[CutState, F64]:
+def _take_best(state: SampleState, points: F64, tangents: CutTotals) -> tuple[SampleState, F64]:
     """Move to the best of the points if P is lower there; also return the size of each cut's offset, (k,).
 
     A term |l_i(f) - s_i f| of an offset is at most l_i(0) + 2 K_i |f|, where K_i is the steepest slope of l_i. The size

@@ -13,12 +13,13 @@ import numpy as np
 
 from streamsvm.data.rows.source import RowSource
 from streamsvm.numeric.rounding import add_row_magnitudes
-from streamsvm.numeric.rows import F64, Rows, add_rows
+from streamsvm.numeric.rows import F64, Rows, add_rows, draw_sample
 from streamsvm.options import TrainOptions, compute_class_costs
 from streamsvm.passes import MemoryNeed, Requests
+from streamsvm.problems.ranking import count_sample_rows
 from streamsvm.problems.registry import find_problem
-from streamsvm.solvers.cutting_plane import line_search
-from streamsvm.solvers.cutting_plane.cuts import CutState, exact_bytes, most_cuts
+from streamsvm.solvers.cutting_plane import line_search, score_model
+from streamsvm.solvers.cutting_plane.cuts import exact_bytes, most_cuts
 from streamsvm.solvers.cutting_plane.master import scale_costs
 from streamsvm.solvers.options import AnyLossOptions
 from streamsvm.solvers.solver import Budget, DualWatch, LinearSolver, Solver, Wrapper, describe_parameters
@@ -64,35 +65,47 @@ class LineSearchSolver(LinearSolver):
 
 
 class AnyLossSolver(LinearSolver):
-    """Cutting planes for the convex loss of the task in the options."""
+    """Cutting planes for the convex loss of the task in the options. has_sample: whether a sample suggests points."""
 
     name, compiled = "cutting-plane", ("any-loss",)
 
-    def __init__(self, source: RowSource, options: TrainOptions, own: AnyLossOptions, _: Budget) -> None:
+    def __init__(
+        self, source: RowSource, options: TrainOptions, own: AnyLossOptions, _: Budget, has_sample: bool = True
+    ) -> None:
         problem = find_problem(options.task)
         self.source, self.bias_feature, self.has_classes = source, own.intercept_scaling, problem.has_classes
-        loss, bias = problem.make_loss(source, options), own.intercept_scaling
+        loss, bias, n = problem.make_loss(source, options), own.intercept_scaling, source.n_rows
         self.parameters = line_search.AnyLoss(loss, bias, tol=float(options.tol), max_cuts=own.max_cuts)
         about = {"task": options.task, "C": float(options.C), "tol": self.parameters.tol, "bias_feature": bias}
         others = {"max_cuts": own.max_cuts, "class_weight": repr(options.class_weight)}
         self.settings = about | problem.tell_loss(source, options) | others
+        rows = draw_sample(count_sample_rows(source), n, options.seed, source.is_shuffled)
+        sample = line_search.RowSample(n / len(rows), rows, bias, len(rows) == n, loss=loss)
+        self.drawn = sample if has_sample and sample.is_enough(source.n_features + 1) else None
 
-    def start(self) -> CutState:
+    def start(self) -> score_model.SampleState:
         """Return the state at w = 0."""
-        return CutState.at_zero(self.source.n_features + 1)
+        return score_model.SampleState.at_zero(self.source.n_features + 1)
 
-    def warm_start(self, before: CutState, factor: float) -> CutState:
+    def warm_start(self, before: score_model.SampleState, factor: float) -> score_model.SampleState:
         """Return the initial state for costs `factor` times larger, with the cuts of the state `before`."""
         return scale_costs(before, factor, self.parameters.tol)
 
-    def solve(self, state: CutState) -> Requests:
+    def solve(self, state: score_model.SampleState) -> Requests:
         """Yield the passes of the solver, step by step."""
-        return line_search.solve_any_loss(self.parameters, state)
+        return line_search.solve_any_loss(self.parameters, self.drawn, state)
 
     def memory(self, threads: int) -> MemoryNeed:  # noqa: ARG002
-        """Return the memory. The totals of a task are cuts and, in the first pass, the magnitudes of the rows."""
-        width, k = self.source.n_features + 1, len(line_search.ANY_LOSS_STEPS)
-        return self.parameters.need_memory(width, 8 * width * (k + 2) + 16 * k, 8 * width * k)
+        """Return the memory.
+
+        The totals of a task are cuts and, in the first pass, the magnitudes of the rows. The driver holds the sample.
+        """
+        width, k = self.source.n_features + 1, max(score_model.MOST_POINTS, len(line_search.ANY_LOSS_STEPS))
+        more = (0, 0)
+        if self.drawn is not None:
+            sample_bytes = score_model.count_sample_bytes(self.source, len(self.drawn.rows))
+            more = sample_bytes, score_model.count_model_bytes(width)
+        return self.parameters.need_memory(width, 8 * width * (k + 2) + 16 * k, 8 * width * k, *more)
 
 
 BESIDE_CUTS = 128  # cuts that an accompanying line search keeps; if it falls behind, it is dropped much earlier

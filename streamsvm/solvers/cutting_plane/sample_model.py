@@ -23,7 +23,7 @@ machines", ICML (cuts along a line).
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -32,15 +32,11 @@ import numpy as np
 from streamsvm.numeric.rows import F64, I64, Rows, draw_sample, find_first_rows
 from streamsvm.passes import All, Requests, Scan, Step, Take, grows
 from streamsvm.solvers.cutting_plane import cuts
-from streamsvm.solvers.cutting_plane.cuts import CutSettings, CutState, RowSums, extend_products
+from streamsvm.solvers.cutting_plane.cuts import CutSettings, CutState, RowSums
 from streamsvm.solvers.cutting_plane.line_search import CutTotals
-from streamsvm.solvers.cutting_plane.master import MASTER_SHARE, solve_cuts, take_cuts
-from streamsvm.solvers.cutting_plane.smoothed_newton import Linear
-from streamsvm.system import interrupts
+from streamsvm.solvers.cutting_plane.master import take_cuts
 
 FIRST_STEPS = (0.3, 0.7, 1.0)  # points of the first step, from 0 to the sample's minimiser: it may overfit
-IDLE_STEPS = 5  # rounding is the limit after this many successive steps that lower no objective and raise no bound
-MOVES = 1e-12  # smaller relative changes do not count as progress
 STEPS = (0.5, 0.75, 1.0, 1.5)  # points of a later step, as multiples of the last step taken
 
 
@@ -136,50 +132,3 @@ def take_best(state: Any, points: F64, steps: F64, found: CutTotals, new: RowSum
     if moved is state:
         return replace(state, step=state.step / 4)
     return replace(moved, slope=-new.vectors[best], step=float(np.clip(steps[best], 0.25, 1.0)))
-
-
-Search = Callable[[F64], tuple[F64, F64, RowSums]]
-
-
-def minimise_by_cuts(
-    search: Search, model: Linear, state: CutState, points: F64, known: RowSums, share: float, most_steps: int
-) -> tuple[F64, ...]:
-    """Minimise a corrected loss by cutting planes with a line search, until the gap is at most this share of its value.
-
-    Return the minimiser, the minimiser of the master problem, the points (p, width) at which cuts of the sample were
-    made, and the multipliers of these cuts; the multipliers of the last points may be missing. The search also ends
-    after `most_steps`, or after IDLE_STEPS successive steps without progress.
-
-    search: returns points on the segment between two ends (2, width), ordered from its start, and the losses and cuts
-    of the sample there. model: the correction, with the slope g_S - g. state: the state with the cuts over all rows,
-    and the best point, from which the search starts. points, known: the points at which cuts of the sample are already
-    known, and these cuts.
-    """
-    best, n_full, new = state.best_w, len(state.offsets), known
-    offsets, gram, z = state.offsets, state.gram, state.z  # the cuts of all rows, then of the sample
-    room = np.empty((n_full + len(points) + 2 * most_steps, len(best)))  # only one copy: cuts may be most of the memory
-    room[:n_full] = state.cuts
-    lowest, highest, idle = np.inf, -np.inf, 0
-    for _ in range(most_steps):
-        interrupts.check()
-        n_made, corrected = len(z), new.vectors + model.slope
-        gram = extend_products(gram, room[:n_made], corrected)
-        offsets, z = np.append(offsets, new.offsets + model.value), np.append(z, np.zeros(len(corrected)))
-        made = room[: len(z)]
-        made[n_made:] = corrected
-        value = float(best @ best) / 2 + float(np.max(offsets - made @ best, initial=0.0))
-        z, master_w = solve_cuts(made, offsets, gram, z, MASTER_SHARE * share * value)
-        combined = z @ made
-        bound = float(z @ offsets - combined @ combined / 2)
-        W, losses, new = search(np.stack((best, master_w)))
-        above = np.max(state.offsets[:, None] - state.cuts @ W.T, axis=0, initial=-np.inf)
-        objectives = np.sum(W**2, axis=1) / 2 + np.maximum(losses - W @ model.slope + model.value, above)
-        at = int(np.argmin(objectives))
-        best = W[at]
-        moves = lowest - objectives[at] > MOVES * abs(objectives[at]) or bound - highest > MOVES * abs(bound)
-        lowest, highest, idle = min(lowest, float(objectives[at])), max(highest, bound), 0 if moves else idle + 1
-        if objectives[at] - bound <= share * lowest or idle >= IDLE_STEPS:
-            break
-        chosen = np.unique(np.minimum([max(at, 1), at + 1], len(W) - 1))
-        points, new = np.vstack((points, W[chosen])), new.pick(chosen)
-    return best, master_w, points, z[n_full:]

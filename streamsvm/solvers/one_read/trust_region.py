@@ -26,7 +26,7 @@ from streamsvm.numeric.rows import F64, Rows
 from streamsvm.solvers.cutting_plane import line_search
 from streamsvm.solvers.cutting_plane.cuts import RowSums
 from streamsvm.solvers.cutting_plane.near_rows import choose_rows, find_margins, find_reach
-from streamsvm.solvers.cutting_plane.sample_model import minimise_by_cuts
+from streamsvm.solvers.cutting_plane.score_model import minimise_by_cuts
 from streamsvm.solvers.cutting_plane.smoothed_newton import HingeRows, Linear, minimise_rows, read_rows
 from streamsvm.solvers.one_read.state import OneRead, State, look_at_centre
 

@@ -10,7 +10,7 @@ from streamsvm.numeric.rows import F64
 from streamsvm.passes import Progress
 from streamsvm.solvers.cutting_plane.cuts import RowSums
 from streamsvm.solvers.cutting_plane.line_search import add_points, read_cuts, start_points
-from streamsvm.solvers.cutting_plane.sample_model import minimise_by_cuts
+from streamsvm.solvers.cutting_plane.score_model import minimise_by_cuts
 from streamsvm.solvers.cutting_plane.smoothed_newton import Linear
 from streamsvm.solvers.one_read.state import OneRead, start_state
 from streamsvm.solvers.one_read.trust_region import INNER_STEPS, search_line
