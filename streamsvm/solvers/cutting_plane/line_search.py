@@ -331,7 +331,7 @@ class RowSample(Sample):
 def solve_any_loss(settings: AnyLoss, sample: RowSample | None, state: SampleState) -> Requests:
     """Run Algorithm 1 from a state. A run that is resumed from the state in any `Step` gives the same bits.
 
-    sample: its rows are read first.
+    sample: its rows are read first. A run that began without a sample goes on without it.
     """
     width, bias = len(state.best_w), settings.bias_feature
     if sample is not None:
@@ -339,7 +339,7 @@ def solve_any_loss(settings: AnyLoss, sample: RowSample | None, state: SampleSta
     while True:
         before = state
         points = np.stack([state.best_w + step * (state.master_w - state.best_w) for step in ANY_LOSS_STEPS])
-        if sample is not None:
+        if sample is not None and (len(state.points) or not state.passes):
             state, points = choose_points(settings, sample, state)
         start = partial(start_tangents, len(points), width)
         requests = [Scan(start, add_tangents, add, (points, settings.loss, bias))]

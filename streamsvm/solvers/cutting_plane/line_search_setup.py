@@ -22,7 +22,7 @@ from streamsvm.solvers.cutting_plane import line_search, score_model
 from streamsvm.solvers.cutting_plane.cuts import exact_bytes, most_cuts
 from streamsvm.solvers.cutting_plane.master import scale_costs
 from streamsvm.solvers.options import AnyLossOptions
-from streamsvm.solvers.solver import Budget, DualWatch, LinearSolver, Solver, Wrapper, describe_parameters
+from streamsvm.solvers.solver import Budget, DualWatch, FirstSample, LinearSolver, Solver, Wrapper, describe_parameters
 
 
 def read_parameters(source: RowSource, options: TrainOptions, own: Any) -> dict[str, Any]:
@@ -82,6 +82,7 @@ class AnyLossSolver(LinearSolver):
         rows = draw_sample(count_sample_rows(source), n, options.seed, source.is_shuffled)
         sample = line_search.RowSample(n / len(rows), rows, bias, len(rows) == n, loss=loss)
         self.drawn = sample if has_sample and sample.is_enough(source.n_features + 1) else None
+        self.sample = None if self.drawn is None else FirstSample(len(rows), is_held=False)
 
     def start(self) -> score_model.SampleState:
         """Return the state at w = 0."""
