@@ -24,6 +24,8 @@ from streamsvm.solvers.cutting_plane.master import scale_costs
 from streamsvm.solvers.options import AnyLossOptions
 from streamsvm.solvers.solver import Budget, DualWatch, FirstSample, LinearSolver, Solver, Wrapper, describe_parameters
 
+SAMPLE_SHARE = 0.25  # without a sample, cutting planes take little memory
+
 
 def read_parameters(source: RowSource, options: TrainOptions, own: Any) -> dict[str, Any]:
     """Return the parameters common to all solvers for the hinge loss."""
@@ -65,34 +67,41 @@ class LineSearchSolver(LinearSolver):
 
 
 class AnyLossSolver(LinearSolver):
-    """Cutting planes for the convex loss of the task in the options. has_sample: whether a sample suggests points."""
+    """Cutting planes for the convex loss of the task in the options.
+
+    may_sample: whether a sample may suggest points. It does if it has enough rows, and if it and its model take at most
+    SAMPLE_SHARE of the memory.
+    """
 
     name, compiled = "cutting-plane", ("any-loss",)
 
     def __init__(
-        self, source: RowSource, options: TrainOptions, own: AnyLossOptions, _: Budget, has_sample: bool = True
+        self, source: RowSource, options: TrainOptions, own: AnyLossOptions, budget: Budget, may_sample: bool = True
     ) -> None:
-        problem = find_problem(options.task)
+        problem, n, width = find_problem(options.task), source.n_rows, source.n_features + 1
         self.source, self.bias_feature, self.has_classes = source, own.intercept_scaling, problem.has_classes
-        loss, bias, n = problem.make_loss(source, options), own.intercept_scaling, source.n_rows
+        loss, bias = problem.make_loss(source, options), own.intercept_scaling
         self.parameters = line_search.AnyLoss(loss, bias, tol=float(options.tol), max_cuts=own.max_cuts)
         about = {"task": options.task, "C": float(options.C), "tol": self.parameters.tol, "bias_feature": bias}
         others = {"max_cuts": own.max_cuts, "class_weight": repr(options.class_weight)}
         self.settings = about | problem.tell_loss(source, options) | others
         rows = draw_sample(count_sample_rows(source), n, options.seed, source.is_shuffled)
-        sample = line_search.RowSample(n / len(rows), rows, bias, len(rows) == n, loss=loss)
-        self.drawn = sample if has_sample and sample.is_enough(source.n_features + 1) else None
-        self.sample = None if self.drawn is None else FirstSample(len(rows), is_held=False)
+        self.drawn = line_search.RowSample(n / len(rows), rows, bias, len(rows) == n, loss=loss)
+        more_bytes = score_model.count_sample_bytes(source, len(rows)) + score_model.count_model_bytes(width)
+        fits = more_bytes <= SAMPLE_SHARE * budget.spare_bytes
+        self.has_sample = may_sample and fits and self.drawn.is_enough(width)
+        self.sample = FirstSample(len(rows), is_held=True) if self.has_sample else None
 
-    def start(self) -> score_model.SampleState:
+    def start(self) -> line_search.AnyLossState:
         """Return the state at w = 0."""
-        return score_model.SampleState.at_zero(self.source.n_features + 1)
+        return replace(line_search.AnyLossState.at_zero(self.source.n_features + 1), has_sample=self.has_sample)
 
-    def warm_start(self, before: score_model.SampleState, factor: float) -> score_model.SampleState:
+    def warm_start(self, before: line_search.AnyLossState, factor: float) -> line_search.AnyLossState:
         """Return the initial state for costs `factor` times larger, with the cuts of the state `before`."""
-        return scale_costs(before, factor, self.parameters.tol)
+        scaled = scale_costs(before, factor, self.parameters.tol)
+        return replace(scaled, cost_at_zero=factor * before.cost_at_zero)
 
-    def solve(self, state: score_model.SampleState) -> Requests:
+    def solve(self, state: line_search.AnyLossState) -> Requests:
         """Yield the passes of the solver, step by step."""
         return line_search.solve_any_loss(self.parameters, self.drawn, state)
 
@@ -101,11 +110,11 @@ class AnyLossSolver(LinearSolver):
 
         The totals of a task are cuts and, in the first pass, the magnitudes of the rows. The driver holds the sample.
         """
-        width, k = self.source.n_features + 1, max(score_model.MOST_POINTS, len(line_search.ANY_LOSS_STEPS))
-        more = (0, 0)
-        if self.drawn is not None:
+        width, k, more = self.source.n_features + 1, len(line_search.ANY_LOSS_STEPS), (0, 0)
+        if self.has_sample:
+            k, model_bytes = score_model.MOST_POINTS, score_model.count_model_bytes(width)
             sample_bytes = score_model.count_sample_bytes(self.source, len(self.drawn.rows))
-            more = sample_bytes, score_model.count_model_bytes(width)
+            more = sample_bytes, model_bytes + 3 * 8 * k * width
         return self.parameters.need_memory(width, 8 * width * (k + 2) + 16 * k, 8 * width * k, *more)
 
 

@@ -24,7 +24,7 @@ unless the sample has all rows.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar, Self
@@ -91,7 +91,7 @@ class SampleState(CutState):
 class Sample(ABC):
     """A sample of the rows, whose loss stands for the loss of all rows.
 
-    cost: the factor by which the costs of the sample are raised, so that their sum equals that of all rows. rows: the
+    cost: the factor by which the costs of the sample are raised, so that the sample stands for all rows. rows: the
     numbers of the rows. bias_feature: the value of the constant feature; None without one. is_whole: whether no row is
     missing. held: the rows, once they are read.
     """
@@ -125,11 +125,11 @@ class Sample(ABC):
         scores = compute_scores(self.held.X, W) + (0.0 if self.bias_feature is None else self.bias_feature * W[:, -1])
         return np.ascontiguousarray(scores.T)
 
-    def cut(self, W: F64) -> tuple[F64, F64, RowSums]:
-        """Return points W (k, width), and the losses (k,) and cuts of the sample there."""
-        found = [self.measure(scores) for scores in self.score(W)]
-        vectors = np.stack([self.combine(each.coefs, W.shape[1]) for each in found])
-        losses, offsets = np.array([[each.loss, each.offset] for each in found]).T
+    def cut(self, W: F64, scores: Iterable[F64]) -> tuple[F64, F64, RowSums]:
+        """Return points W (k, width), and the losses (k,) and cuts of the sample there. scores: those of each point."""
+        vectors, (losses, offsets) = np.empty_like(W), np.empty((2, len(W)))
+        for k, found in enumerate(map(self.measure, scores)):
+            vectors[k], losses[k], offsets[k] = self.combine(found.coefs, W.shape[1]), found.loss, found.offset
         return W, losses, RowSums(vectors, offsets, offsets)
 
     def combine(self, coefs: F64, width: int) -> F64:
@@ -182,9 +182,10 @@ def find_step(sample: Sample, start: F64, change: F64, squares: F64, slope: floa
 
 
 def choose_points(settings: CutSettings, sample: Sample, state: Any) -> tuple[Any, F64]:
-    """Return the state and the points (k, d) at which the next pass makes cuts. k is 0 if the cut at 0 has to be first.
+    """Return the state and the points (k, width) at which the next pass makes cuts.
 
-    state: it also holds the `points` of the last model (`minimise_model`).
+    Before the first pass there are none if P is noisy or the sample too small. state: it also holds the `points` of the
+    last model (`minimise_model`).
     """
     width, room = len(state.best_w), sample.most_points - 1
     if not sample.is_enough(width) or is_noisy(state, settings.tol):
@@ -217,7 +218,8 @@ def minimise_model(settings: CutSettings, sample: Sample, state: Any) -> tuple[A
     The points for a pass are the best point, the mean of the points of active cuts, and these points.
     """
     linear, thin = _correct(sample, state), sample.thin()
-    points, _, known = sample.cut(np.vstack((state.best_w, state.points)))
+    points = np.vstack((state.best_w, state.points))
+    known = sample.cut(points, (sample.score(w[np.newaxis])[0] for w in points))[2]
     search, share = partial(search_sample, sample, thin, linear), MODEL_SHARE * settings.tol
     best, _, points, z = minimise_by_cuts(search, linear, state, points, known, share, MOST_STEPS)
     active = np.argsort(-z, kind="stable")[: np.count_nonzero(z)]
@@ -232,10 +234,10 @@ def search_sample(sample: Sample, thin: Sample, linear: Linear, ends: F64) -> tu
     thin: a sample of the sample, on which the minimum is searched. linear: the correction of the model.
     """
     moves, (start, end) = ends[1] - ends[0], sample.score(ends)
-    squares = np.array([(ends[0] - linear.slope) @ moves, moves @ moves])
-    slope = float(squares[0] - sample.measure(start).coefs @ (end - start))
-    step = find_step(thin, start[thin.rows], (end - start)[thin.rows], squares, slope) or AHEAD
-    return sample.cut(np.stack((ends[0], ends[0] + step * moves)))
+    squares, change = np.array([(ends[0] - linear.slope) @ moves, moves @ moves]), end - start
+    slope = float(squares[0] - sample.measure(start).coefs @ change)
+    step = find_step(thin, start[thin.rows], change[thin.rows], squares, slope) or AHEAD
+    return sample.cut(np.stack((ends[0], ends[0] + step * moves)), (start, start + step * change))
 
 
 def _find_highest(state: CutState) -> int:
@@ -287,7 +289,7 @@ def minimise_by_cuts(
         combined = z @ made
         bound = float(z @ offsets - combined @ combined / 2)
         W, losses, new = search(np.stack((best, master_w)))
-        above = np.max(state.offsets[:, None] - state.cuts @ W.T, axis=0, initial=-np.inf)
+        above = np.max(state.offsets[:, None] - state.cuts @ W.T, axis=0, initial=0.0)
         objectives = np.sum(W**2, axis=1) / 2 + np.maximum(losses - W @ model.slope + model.value, above)
         at = int(np.argmin(objectives))
         best = W[at]

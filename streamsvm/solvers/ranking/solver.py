@@ -96,7 +96,7 @@ class Search(Protocol):
 def solve(settings: Ranking, search: Search, total: float, sample: Sample, state: State) -> Requests:
     """Run Algorithm 2 from a state. A run that is resumed from the state in any `Step` gives the same bits.
 
-    total: the sum of the weights of all pairs. sample: without X, which is read first.
+    total: the sum of the weights of all pairs. sample: its rows are read first.
     """
     sample = replace(sample, held=(yield Take(sample.rows)))
     while True:

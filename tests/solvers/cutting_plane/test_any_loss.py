@@ -16,8 +16,8 @@ from streamsvm.options import TrainOptions
 from streamsvm.passes import Take
 from streamsvm.problems.classification import Hinge
 from streamsvm.solvers.cutting_plane import line_search, line_search_setup
-from streamsvm.solvers.cutting_plane.line_search import ANY_LOSS_STEPS, AnyLoss
-from streamsvm.solvers.cutting_plane.score_model import SampleState
+from streamsvm.solvers.cutting_plane.cuts import is_noisy
+from streamsvm.solvers.cutting_plane.line_search import ANY_LOSS_STEPS, AnyLoss, AnyLossState, RowSample
 from streamsvm.solvers.options import AnyLossOptions
 from streamsvm.solvers.solver import Budget, Solver
 from tests.conftest import Problem, make_problem
@@ -30,9 +30,8 @@ SPARSE = make_problem(5, n=400, d=20, density=0.3)
 def set_up(source: ArrayDataset, n_rows: int = 100, has_sample: bool = True, **settings: Any) -> Solver:
     """The solver, with a sample of about n_rows if it has a sample."""
     with patch.object(line_search_setup, "count_sample_rows", lambda _: n_rows):
-        return line_search_setup.AnyLossSolver(
-            source, TrainOptions(**settings), AnyLossOptions(), Budget(0), has_sample
-        )
+        budget = Budget(1 << 30)
+        return line_search_setup.AnyLossSolver(source, TrainOptions(**settings), AnyLossOptions(), budget, has_sample)
 
 
 def count_passes(source: ArrayDataset, **settings: Any) -> int:
@@ -55,6 +54,33 @@ def test_too_few_rows_are_no_sample(n_rows: int) -> None:
     """There are 7 weights, so that 56 rows are enough, or all rows."""
     fit = set_up(DENSE.in_memory(), n_rows=n_rows)
     assert isinstance(next(fit.solve(fit.start())), Take) == (n_rows == 400)
+
+
+def test_a_sample_takes_a_part_of_the_memory() -> None:
+    """Without it, cutting planes take little memory."""
+    source, options = DENSE.in_memory(), TrainOptions()
+    solvers = [line_search_setup.AnyLossSolver(source, options, AnyLossOptions(), Budget(n)) for n in (10**6, 10**9)]
+    assert [solver.has_sample for solver in solvers] == [False, True]
+    assert solvers[0].memory(1).driver_bytes < solvers[1].memory(1).driver_bytes
+
+
+def test_a_warm_start_whose_objective_is_rounded_makes_cuts() -> None:
+    """Its first points cannot come from the sample."""
+    source = DENSE.in_memory()
+    small, large = (set_up(source, C=C, tol=1e-13) for C in (0.1, 1.0))
+    before = run_steps(source, small.solve(small.start()), most=20)[-1].state
+    state = large.warm_start(before, 10.0)
+    assert is_noisy(state, 1e-13)
+    steps = run_steps(source, large.solve(state), most=5)
+    assert steps[-1].progress.objective < state.objective
+
+
+def test_the_rounding_of_a_loss_does_not_grow_with_the_passes() -> None:
+    """The points determine it: a total cost that grows with every pass would bound it by far more than the loss."""
+    source = SPARSE.in_memory()
+    fit = set_up(source, has_sample=False, C=100.0, tol=1e-6)
+    states = [step.state for step in run_steps(source, fit.solve(fit.start()), most=30)]
+    assert states[-1].total_cost == states[-10].total_cost
 
 
 def test_the_memory_of_a_sample_is_planned() -> None:
@@ -109,9 +135,9 @@ def test_cuts_lie_below_the_loss_whatever_was_rounded(seed: int, log_scale: int)
     y = (rng.random(30) < 0.5).astype(np.int32)
     source, loss = ArrayDataset(X, y, np.array([0, 1])), Hinge((0.7, 1.3))
     points = rng.standard_normal((len(ANY_LOSS_STEPS), 5)) * 10.0 ** -(log_scale / 2)
-    settings = AnyLoss(loss)
-    state = SampleState.at_zero(5)
-    solver = line_search.solve_any_loss(settings, None, state)
+    settings, sample = AnyLoss(loss), RowSample(1.0, np.arange(30), loss=loss)
+    state = AnyLossState.at_zero(5)
+    solver = line_search.solve_any_loss(settings, sample, state)
     requests: Any = next(solver)
     totals, sizes = (scan.start() for scan in requests.requests)
     for rows in source.tiles(0):
