@@ -65,8 +65,8 @@ FREE_OF_ROWS: dict[str, dict[str, Any]] = {
     "rank": {"task": "rank"},
 }
 # Already the fewer are more than the rows that any of these solvers looks at singly. The sample of a ranking, every
-# second or every fourth query, has as many rows of both.
-FEW, MANY = 65_536, 131_072
+# 16th or every 32nd query, has as many rows of both; so has a random sample, nearly.
+FEW, MANY = 524_288, 1_048_576
 
 
 @pytest.mark.slow("measures memory")

@@ -186,12 +186,15 @@ class CutSettings:
         """Return the part of the driver's bytes that is used only while a step is computed."""
         return master_bytes(width, self.most_cuts(width))
 
-    def need_memory(self, width: int, totals_bytes: int, shared_bytes: int, more_bytes: int = 0) -> MemoryNeed:
+    def need_memory(
+        self, width: int, totals_bytes: int, shared_bytes: int, more_bytes: int = 0, model_bytes: int = 0
+    ) -> MemoryNeed:
         """Return the memory of a solver whose totals and shared data have the given sizes.
 
-        more_bytes: memory of the driver beyond `driver_bytes`.
+        more_bytes: memory of the driver beyond `driver_bytes`. model_bytes: more memory, used while a step is computed.
         """
-        return MemoryNeed(self.driver_bytes(width) + more_bytes, self.turn_bytes(width), totals_bytes, shared_bytes)
+        driver_bytes, turn_bytes = self.driver_bytes(width) + more_bytes, self.turn_bytes(width)
+        return MemoryNeed(driver_bytes + model_bytes, turn_bytes + model_bytes, totals_bytes, shared_bytes)
 
 
 def cut_bytes(width: int, cuts: int) -> int:

@@ -21,8 +21,8 @@ at every w is at least b_t - w.a_t, where
 
     a_t = -sum_i s_i x_i,      b_t = sum_i (l_i(f_i) - s_i f_i)
 
-This holds for rounded scores f_i as well. A pass makes cuts at three points: at the minimiser, and at two points
-between it and the best point so far.
+This holds for rounded scores f_i as well. A pass makes cuts at the points of cutting_plane.score_model. Without a
+sample, it makes cuts at three points: at the minimiser, and at two points between it and the best point so far.
 
 `solve_both` runs a solver with resident rows and cutting planes with a line search, which share the reads of the data.
 Resident rows can mislead the first solver, and extreme scales can make it slow. In such cases the line search alone is
@@ -58,11 +58,23 @@ from numba import njit
 
 from streamsvm.losses.convex import ConvexLoss
 from streamsvm.losses.hinge import FINE_STEPS, NO_WEIGHTS, Sums, add_to_totals, fine_steps
-from streamsvm.numeric.rows import F64, I32, I64, Rows, Split, add_combination, add_rows_of, compute_scores, split
+from streamsvm.numeric.rows import (
+    F64,
+    I32,
+    I64,
+    Rows,
+    Split,
+    add_combination,
+    add_rows_of,
+    compute_scores,
+    find_first_rows,
+    split,
+)
 from streamsvm.passes import All, Bounds, Requests, RowTotals, Scan, Step, Take, find_status, has_progressed
 from streamsvm.solvers.cutting_plane import cuts
 from streamsvm.solvers.cutting_plane.cuts import CutSettings, CutState, Magnitudes, RowSums
 from streamsvm.solvers.cutting_plane.master import take_cuts
+from streamsvm.solvers.cutting_plane.score_model import LossAt, Sample, SampleState, choose_points
 
 
 @dataclass
@@ -314,17 +326,53 @@ class AnyLoss(CutSettings):
     vectors: ClassVar[int] = 3 * len(ANY_LOSS_STEPS) + 8
 
 
-def solve_any_loss(settings: AnyLoss, state: CutState) -> Requests:
-    """Run Algorithm 1 from a state. A run that is resumed from the state in any `Step` gives the same bits."""
-    width, bias = len(state.best_w), settings.bias_feature
+@dataclass(frozen=True, kw_only=True)
+class RowSample(Sample):
+    """A sample of rows. loss: the loss of each row."""
+
+    loss: ConvexLoss
+
+    def measure(self, scores: F64) -> LossAt:
+        """See Sample."""
+        losses, slopes = self.loss.measure(self.held, scores)
+        offset = self.cost * float(np.sum(losses - slopes * scores))
+        return LossAt(self.cost * float(np.sum(losses)), -self.cost * slopes, offset)
+
+
+@dataclass
+class AnyLossState(SampleState):
+    """The state of a run.
+
+    has_sample: whether the run uses a sample. cost_at_zero: the sum of l_i(0) + K_i, where K_i is the steepest slope of
+    l_i.
+    """
+
+    has_sample: bool = False
+    cost_at_zero: float = 0.0
+    added: ClassVar[tuple[str, ...]] = (*SampleState.added, "has_sample", "cost_at_zero")
+
+
+def solve_any_loss(settings: AnyLoss, sample: RowSample, state: AnyLossState) -> Requests:
+    """Run Algorithm 1 from a state. A run that is resumed from the state in any `Step` gives the same bits.
+
+    sample: its rows are read first, if the run uses a sample.
+    """
+    width, bias, held = len(state.best_w), settings.bias_feature, None
+    has_sample = state.has_sample and (not state.passes or state.cost_at_zero > 0.0)  # earlier versions had none
+    if has_sample:
+        sample = replace(sample, held=(yield Take(sample.rows)))
+        held = find_first_rows(sample.held, sample.rows)
     while True:
-        before = state
-        points = np.stack([state.best_w + step * (state.master_w - state.best_w) for step in ANY_LOSS_STEPS])
+        before, points = state, np.empty((0, width))
+        if has_sample:
+            state, points = choose_points(settings, sample, state)
+        if not len(points):
+            points = np.stack([state.best_w + step * (state.master_w - state.best_w) for step in ANY_LOSS_STEPS])
         start = partial(start_tangents, len(points), width)
-        requests = [Scan(start, add_tangents, add, (points, settings.loss, bias))]
+        requests = [Scan(start, add_tangents, add, (points, settings.loss, bias), held=held)]
         if not len(state.magnitudes):
             first = partial(cuts.start_magnitudes, width)
-            requests.append(Scan(first, add_sizes, add, (settings.loss, bias)))
+            requests.append(Scan(first, add_sizes, add, (settings.loss, bias), held=held))
         tangents, *sizes = yield All(requests)
         state = take_sizes(state, sizes[0]) if sizes else state
         state, terms = _take_best(state, points, tangents)
@@ -356,20 +404,21 @@ def add_sizes(totals: Magnitudes, rows: Rows, loss: ConvexLoss, bias_feature: fl
     totals.add(rows, steepest, cost, bias_feature)
 
 
-def take_sizes(state: CutState, of: Magnitudes) -> CutState:
+def take_sizes(state: AnyLossState, of: Magnitudes) -> AnyLossState:
     """Return the state with the magnitudes of the rows. of: the totals of `add_sizes` in the first pass."""
-    return replace(state, magnitudes=of.sums, largest=of.largest, total_cost=of.cost, terms=4.0 * of.n_rows + 16.0)
+    state = replace(state, total_cost=of.cost, cost_at_zero=of.cost)
+    return replace(state, magnitudes=of.sums, largest=of.largest, terms=4.0 * of.n_rows + 16.0)
 
 
-def _take_best(state: CutState, points: F64, tangents: CutTotals) -> tuple[CutState, F64]:
+def _take_best(state: AnyLossState, points: F64, tangents: CutTotals) -> tuple[AnyLossState, F64]:
     """Move to the best of the points if P is lower there; also return the size of each cut's offset, (k,).
 
     A term |l_i(f) - s_i f| of an offset is at most l_i(0) + 2 K_i |f|, where K_i is the steepest slope of l_i. The size
     of a cut's offset is the sum of these bounds over the rows. The largest size so far bounds the rounding of every
-    cut.
+    cut. Checkpoints of earlier versions do not contain the sum of l_i(0) + K_i, which their total cost exceeds.
     """
     lengths = np.abs(points)
-    terms: F64 = state.total_cost + 2.0 * (lengths @ state.magnitudes)
+    terms: F64 = (state.cost_at_zero or state.total_cost) + 2.0 * (lengths @ state.magnitudes)
     state = replace(state, total_cost=max(state.total_cost, float(np.max(terms))))
     for w, size, loss in zip(points, lengths, tangents.losses, strict=True):
         state = cuts.move_to(state, w, float(w @ w) / 2 + float(loss), state.bound_loss(size))

@@ -13,15 +13,18 @@ import numpy as np
 
 from streamsvm.data.rows.source import RowSource
 from streamsvm.numeric.rounding import add_row_magnitudes
-from streamsvm.numeric.rows import F64, Rows, add_rows
+from streamsvm.numeric.rows import F64, Rows, add_rows, draw_sample
 from streamsvm.options import TrainOptions, compute_class_costs
 from streamsvm.passes import MemoryNeed, Requests
+from streamsvm.problems.ranking import count_sample_rows
 from streamsvm.problems.registry import find_problem
-from streamsvm.solvers.cutting_plane import line_search
-from streamsvm.solvers.cutting_plane.cuts import CutState, exact_bytes, most_cuts
+from streamsvm.solvers.cutting_plane import line_search, score_model
+from streamsvm.solvers.cutting_plane.cuts import exact_bytes, most_cuts
 from streamsvm.solvers.cutting_plane.master import scale_costs
 from streamsvm.solvers.options import AnyLossOptions
-from streamsvm.solvers.solver import Budget, DualWatch, LinearSolver, Solver, Wrapper, describe_parameters
+from streamsvm.solvers.solver import Budget, DualWatch, FirstSample, LinearSolver, Solver, Wrapper, describe_parameters
+
+SAMPLE_SHARE = 0.25  # without a sample, cutting planes take little memory
 
 
 def read_parameters(source: RowSource, options: TrainOptions, own: Any) -> dict[str, Any]:
@@ -64,35 +67,55 @@ class LineSearchSolver(LinearSolver):
 
 
 class AnyLossSolver(LinearSolver):
-    """Cutting planes for the convex loss of the task in the options."""
+    """Cutting planes for the convex loss of the task in the options.
+
+    may_sample: whether a sample may suggest points. It does if it has enough rows, and if it and its model take at most
+    SAMPLE_SHARE of the memory.
+    """
 
     name, compiled = "cutting-plane", ("any-loss",)
 
-    def __init__(self, source: RowSource, options: TrainOptions, own: AnyLossOptions, _: Budget) -> None:
-        problem = find_problem(options.task)
+    def __init__(
+        self, source: RowSource, options: TrainOptions, own: AnyLossOptions, budget: Budget, may_sample: bool = True
+    ) -> None:
+        problem, n, width = find_problem(options.task), source.n_rows, source.n_features + 1
         self.source, self.bias_feature, self.has_classes = source, own.intercept_scaling, problem.has_classes
         loss, bias = problem.make_loss(source, options), own.intercept_scaling
         self.parameters = line_search.AnyLoss(loss, bias, tol=float(options.tol), max_cuts=own.max_cuts)
         about = {"task": options.task, "C": float(options.C), "tol": self.parameters.tol, "bias_feature": bias}
         others = {"max_cuts": own.max_cuts, "class_weight": repr(options.class_weight)}
         self.settings = about | problem.tell_loss(source, options) | others
+        rows = draw_sample(count_sample_rows(source), n, options.seed, source.is_shuffled)
+        self.drawn = line_search.RowSample(n / len(rows), rows, bias, len(rows) == n, loss=loss)
+        more_bytes = score_model.count_sample_bytes(source, len(rows)) + score_model.count_model_bytes(width)
+        fits = more_bytes <= SAMPLE_SHARE * budget.spare_bytes
+        self.has_sample = may_sample and fits and self.drawn.is_enough(width)
+        self.sample = FirstSample(len(rows), is_held=True) if self.has_sample else None
 
-    def start(self) -> CutState:
+    def start(self) -> line_search.AnyLossState:
         """Return the state at w = 0."""
-        return CutState.at_zero(self.source.n_features + 1)
+        return replace(line_search.AnyLossState.at_zero(self.source.n_features + 1), has_sample=self.has_sample)
 
-    def warm_start(self, before: CutState, factor: float) -> CutState:
+    def warm_start(self, before: line_search.AnyLossState, factor: float) -> line_search.AnyLossState:
         """Return the initial state for costs `factor` times larger, with the cuts of the state `before`."""
-        return scale_costs(before, factor, self.parameters.tol)
+        scaled = scale_costs(before, factor, self.parameters.tol)
+        return replace(scaled, cost_at_zero=factor * before.cost_at_zero)
 
-    def solve(self, state: CutState) -> Requests:
+    def solve(self, state: line_search.AnyLossState) -> Requests:
         """Yield the passes of the solver, step by step."""
-        return line_search.solve_any_loss(self.parameters, state)
+        return line_search.solve_any_loss(self.parameters, self.drawn, state)
 
     def memory(self, threads: int) -> MemoryNeed:  # noqa: ARG002
-        """Return the memory. The totals of a task are cuts and, in the first pass, the magnitudes of the rows."""
-        width, k = self.source.n_features + 1, len(line_search.ANY_LOSS_STEPS)
-        return self.parameters.need_memory(width, 8 * width * (k + 2) + 16 * k, 8 * width * k)
+        """Return the memory.
+
+        The totals of a task are cuts and, in the first pass, the magnitudes of the rows. The driver holds the sample.
+        """
+        width, k, more = self.source.n_features + 1, len(line_search.ANY_LOSS_STEPS), (0, 0)
+        if self.has_sample:
+            k, model_bytes = score_model.MOST_POINTS, score_model.count_model_bytes(width)
+            sample_bytes = score_model.count_sample_bytes(self.source, len(self.drawn.rows))
+            more = sample_bytes, model_bytes + 3 * 8 * k * width
+        return self.parameters.need_memory(width, 8 * width * (k + 2) + 16 * k, 8 * width * k, *more)
 
 
 BESIDE_CUTS = 128  # cuts that an accompanying line search keeps; if it falls behind, it is dropped much earlier

@@ -144,7 +144,8 @@ def set_up(source: RowSource, options: TrainOptions, own: NewtonOptions, budget:
     is_enough = options.resident_rows is None or first.parameters.resident_rows >= enough
     if is_enough or not has_kinks(first.parameters.loss):
         return first
-    planes = AnyLossSolver(source, options, AnyLossOptions(intercept_scaling=own.intercept_scaling), budget)
+    others = AnyLossOptions(intercept_scaling=own.intercept_scaling)
+    planes = AnyLossSolver(source, options, others, budget, may_sample=False)
     return TwoSolvers(first, planes, first.parameters.tol, alone=False)
 
 

@@ -16,6 +16,7 @@ sample's active cuts.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -23,16 +24,13 @@ from streamsvm.losses.hinge import add_to_totals
 from streamsvm.numeric.row_norms import RowNorm, make_norm
 from streamsvm.numeric.rows import F64, Rows
 from streamsvm.solvers.cutting_plane import line_search
-from streamsvm.solvers.cutting_plane.cuts import CutState, RowSums, extend_products
-from streamsvm.solvers.cutting_plane.master import MASTER_SHARE, solve_cuts
+from streamsvm.solvers.cutting_plane.cuts import RowSums
 from streamsvm.solvers.cutting_plane.near_rows import choose_rows, find_margins, find_reach
+from streamsvm.solvers.cutting_plane.score_model import minimise_by_cuts
 from streamsvm.solvers.cutting_plane.smoothed_newton import HingeRows, Linear, minimise_rows, read_rows
 from streamsvm.solvers.one_read.state import OneRead, State, look_at_centre
-from streamsvm.system import interrupts
 
 INNER_STEPS = 60  # the maximum number of steps on the sample between two passes
-IDLE_STEPS = 5  # rounding is the limit after this many successive steps that lower no objective and raise no bound
-MOVES = 1e-12  # smaller relative changes do not count as progress
 KEPT_POINTS = 50  # points from old samples at which a new sample first gets cuts, before it is minimised
 POINTS = 16  # the maximum number of points of the sample's active cuts at which a pass makes cuts of all rows
 TILE_ROWS = 4096  # rows of the sample whose scores at all points are held at once
@@ -53,53 +51,6 @@ STUCK_PASSES = 5  # after this many passes that moved neither P nor D, rounding 
 VIOLATED = 0.1  # cuts may exceed the model by this share of the decrease that the model promises
 
 
-def minimise_sample(
-    settings: OneRead, rows: Rows, model: Linear, state: CutState, points: F64, known: RowSums, wanted: float
-) -> tuple[F64, ...]:
-    """Minimise the model of P by cutting planes with a line search, until its gap is at most `wanted`.
-
-    Return the minimiser, the minimiser of the master problem, the points (p, d+1) at which cuts of the sample were
-    made, and the multipliers of these cuts; the multipliers of the last points may be missing. The search also ends
-    after INNER_STEPS steps, or after IDLE_STEPS successive steps without progress.
-
-    rows: the sample, with each row's weight multiplied by the number of rows it represents. model: h.w + r, as a linear
-    term with the slope -h and the value r. state: the state with the cuts over all rows, and the best point, from which
-    the search starts. points, known: the points at which cuts of the sample are already known, and these cuts.
-    """
-    best, n_full, new = state.best_w, len(state.offsets), known
-    made, offsets, gram, z = state.cuts, state.offsets, state.gram, state.z  # the cuts of all rows, then of the sample
-    lowest, highest, idle = np.inf, -np.inf, 0
-    for _ in range(INNER_STEPS):
-        interrupts.check()
-        corrected = new.vectors + model.slope
-        gram, made = extend_products(gram, made, corrected), np.vstack((made, corrected))
-        offsets, z = np.append(offsets, new.offsets + model.value), np.append(z, np.zeros(len(corrected)))
-        z, master_w = solve_cuts(made, offsets, gram, z, MASTER_SHARE * wanted)
-        combined = z @ made
-        bound = float(z @ offsets - combined @ combined / 2)
-        found, objectives = _look(settings, rows, model, state, np.stack((best, master_w)))
-        at = int(np.argmin(objectives))
-        best = found.W[at]
-        moves = lowest - objectives[at] > MOVES * abs(objectives[at]) or bound - highest > MOVES * abs(bound)
-        lowest, highest, idle = min(lowest, objectives[at]), max(highest, bound), 0 if moves else idle + 1
-        if objectives[at] - bound <= wanted or idle >= IDLE_STEPS:
-            break
-        chosen = np.unique(np.minimum([max(at, 1), at + 1], len(objectives) - 1))
-        points, new = np.vstack((points, found.W[chosen])), found.cuts.pick(chosen)
-    return best, master_w, points, z[n_full:]
-
-
-def _look(settings: OneRead, rows: Rows, model: Linear, state: CutState, ends: F64) -> tuple[line_search.Segment, F64]:
-    """Evaluate the model on the segment between the ends (2, d+1); return the segment and the model's values on it."""
-    totals, class_costs = line_search.start_totals(len(STEPS), ends.shape[1]), np.array(settings.class_costs)
-    add_to_totals(totals, rows, ends, class_costs, STEPS, settings.bias_feature)
-    found = line_search.read_segment(ends, STEPS, totals)
-    loss = found.losses - found.W @ model.slope + model.value
-    if len(state.offsets):
-        loss = np.maximum(loss, np.max(state.offsets[:, None] - state.cuts @ found.W.T, axis=0))
-    return found, np.sum(found.W**2, axis=1) / 2 + loss
-
-
 def minimise_model(settings: OneRead, rows: Rows, model: Linear, state: State) -> tuple[State, F64]:
     """Minimise the model; return the state, with points for cuts of the next sample, and points for cuts over all rows.
 
@@ -107,11 +58,20 @@ def minimise_model(settings: OneRead, rows: Rows, model: Linear, state: State) -
     the model's master problem.
     """
     known = line_search.read_cuts(_cut(rows, settings, state.points))
-    wanted = SAMPLE_SHARE * max(state.objective - state.lower_bound, settings.tol * state.objective)
-    best, master_w, points, z = minimise_sample(settings, rows, model, state, state.points, known, wanted)
+    share = SAMPLE_SHARE * max(1.0 - state.lower_bound / state.objective, settings.tol)
+    search = partial(search_line, rows, settings)
+    best, master_w, points, z = minimise_by_cuts(search, model, state, state.points, known, share, INNER_STEPS)
     order = np.argsort(-z, kind="stable")[:POINTS]
     W = np.concatenate((np.stack((state.best_w, best, master_w)), points[order[z[order] > 0.0]]))
     return replace(state, points=points[-KEPT_POINTS:]), W
+
+
+def search_line(rows: Rows, settings: OneRead, ends: F64) -> tuple[F64, F64, RowSums]:
+    """Return points of the segment between the ends (2, d+1), and the losses and cuts of the sample there."""
+    totals, class_costs = line_search.start_totals(len(STEPS), ends.shape[1]), np.array(settings.class_costs)
+    add_to_totals(totals, rows, ends, class_costs, STEPS, settings.bias_feature)
+    found = line_search.read_segment(ends, STEPS, totals)
+    return found.W, found.losses, found.cuts
 
 
 def _cut(rows: Rows, settings: OneRead, W: F64) -> line_search.PointTotals:

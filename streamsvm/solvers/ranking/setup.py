@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -18,23 +17,14 @@ from streamsvm.numeric.rows import Rows, add_rows
 from streamsvm.options import TrainOptions
 from streamsvm.passes import MemoryNeed, Requests
 from streamsvm.problems import ranking
-from streamsvm.solvers.cutting_plane import cuts
 from streamsvm.solvers.cutting_plane.master import scale_costs
+from streamsvm.solvers.cutting_plane.score_model import FEW_POINTS, MOST_POINTS, count_model_bytes, count_sample_bytes
 from streamsvm.solvers.options import RankingOptions
 from streamsvm.solvers.ranking import solver, streaming
-from streamsvm.solvers.ranking.pair_model import (
-    FEW_POINTS,
-    KEPT_POINTS,
-    MOST_FEATURES,
-    MOST_LOOKS,
-    MOST_POINTS,
-    Sample,
-    draw_sample,
-)
+from streamsvm.solvers.ranking.pair_sample import PairSample, draw_sample
 from streamsvm.solvers.solver import Budget, DualWatch, Solver, TakeRows, describe_parameters, make_linear_model
 
 HELD_VECTORS = 7  # how many of ROW_VECTORS are held between steps: pairs, two states, scores in transit
-SAMPLE_ROW_BYTES = 8 * 28  # a sample row without its features: ranks, scores, and sort buffers
 
 
 class RankingSolver(Solver):
@@ -66,7 +56,7 @@ class RankingSolver(Solver):
         return scale_costs(before, factor, self.parameters.tol)
 
     @cached_property
-    def drawn(self) -> Sample:
+    def drawn(self) -> PairSample:
         """The sample of the pairs, without its rows."""
         return draw_sample(self.found, self.parameters.pair_cost, self.sample_rows, self.source.is_shuffled)
 
@@ -87,7 +77,8 @@ class RankingSolver(Solver):
         n, d, parameters = self.source.n_rows, self.source.n_features, self.parameters
         points, exact = 1 + self.drawn.most_points, 4 * len(solver.LONGER)  # exact scores are pairs of numbers
         scores = max(points, exact)
-        model_bytes, sample_bytes = count_model_bytes(d), count_sample_bytes(self.source, len(self.drawn.rows))
+        model_bytes = count_model_bytes(d)
+        sample_bytes = count_sample_bytes(self.source, len(self.drawn.rows))
         return MemoryNeed(
             driver_bytes=parameters.driver_bytes(d) + 8 * ranking.ROW_VECTORS * n + sample_bytes + model_bytes,
             turn_bytes=parameters.turn_bytes(d) + 8 * (ranking.ROW_VECTORS - HELD_VECTORS) * n + model_bytes,
@@ -106,11 +97,11 @@ class QueryRankingSolver(RankingSolver):
     """Cutting planes for pairs of rows in queries, if every query is small enough to copy its rows."""
 
     @cached_property
-    def drawn(self) -> Sample:
+    def drawn(self) -> PairSample:
         """The sample of the pairs, without its rows."""
         found = self.found
         cost = self.parameters.pair_cost * self.n_pairs / found.sample.total
-        return Sample(found.sample, found.rows, cost, found.is_whole)
+        return PairSample(cost, found.rows, is_whole=found.is_whole, pairs=found.sample)
 
     def make_search(self) -> solver.Search:
         """Return what computes P and cuts."""
@@ -121,9 +112,7 @@ class QueryRankingSolver(RankingSolver):
         source, d, points = self.source, self.source.n_features, MOST_POINTS + 2 * len(solver.LONGER)
         totals_bytes = 8 * (2 * points + 2) * d + ranking.count_task_bytes(source, self.found)
         sample_bytes = 2 * ranking.query_bytes(source, len(self.found.rows))
-        model_bytes = count_model_bytes(d)
-        need = self.parameters.need_memory(d, totals_bytes, 8 * points * d, sample_bytes + model_bytes)
-        return replace(need, turn_bytes=need.turn_bytes + model_bytes)
+        return self.parameters.need_memory(d, totals_bytes, 8 * points * d, sample_bytes, count_model_bytes(d))
 
 
 class FewRanksSolver(QueryRankingSolver):
@@ -142,26 +131,11 @@ class FewRanksSolver(QueryRankingSolver):
         their tables. The driver holds the rows of the sample, and evaluates the histograms.
         """
         d, points = self.source.n_features, 1 + FEW_POINTS
-        sample_bytes, model_bytes = count_sample_bytes(self.source, len(self.found.rows)), count_model_bytes(d)
+        sample_bytes = count_sample_bytes(self.source, len(self.found.rows))
         totals = points * max(histograms.histogram_bytes(self.found.totals.n_ranks), 8 * 4 * d)
         tables = 8 * (1 + points) * histograms.MOST_CELLS
         shared, measured = 8 * points * d + tables, histograms.MEASURE_BYTES + tables
-        need = self.parameters.need_memory(d, totals, shared, sample_bytes + measured + model_bytes)
-        return replace(need, turn_bytes=need.turn_bytes + measured + model_bytes)
-
-
-def count_sample_bytes(source: RowSource, n_rows: int) -> int:
-    """Return the bytes of a sample."""
-    return 2 * (source.nbytes // source.n_rows + SAMPLE_ROW_BYTES) * n_rows
-
-
-def count_model_bytes(n_features: int) -> int:
-    """Return the bytes of the cuts of a model, and of its master problem, in addition to those of the solver."""
-    if n_features > MOST_FEATURES:
-        return 0
-    most = cuts.most_cuts(n_features)
-    kept = 2 * 8 * KEPT_POINTS * n_features
-    return cuts.cut_bytes(n_features, most + MOST_LOOKS) - cuts.cut_bytes(n_features, most) + kept
+        return self.parameters.need_memory(d, totals, shared, sample_bytes, measured + count_model_bytes(d))
 
 
 def set_up(source: RowSource, options: TrainOptions, own: RankingOptions, _: Budget) -> RankingSolver:

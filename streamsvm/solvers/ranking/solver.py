@@ -7,7 +7,7 @@ pair of weight 1. With the chosen K, the loss at w = 0 equals the loss of n rows
 paper's C. Every w gives a cut: the loss is at least b - a.w everywhere, with a = sum coefs_i x_i and b = offset
 (below). The cuts, the master problem and the lower bound are explained in cutting_plane.cuts.
 
-A step evaluates P and makes cuts at a few points, which a sample of the pairs suggests (ranking.pair_model), and
+A step evaluates P and makes cuts at a few points, which a sample of the pairs suggests (cutting_plane.score_model), and
 moves to the lowest P it finds. With `accelerated=False` the solver is the paper's algorithm, which makes its cut at the
 master's minimiser. In this module, a step makes two passes. The first returns the scores of all rows at the points,
 with which the driver counts the pairs by sorts. The second sums the rows for the cuts. (In ranking.streaming the driver
@@ -27,7 +27,7 @@ from collections.abc import Generator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from operator import add
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -35,10 +35,11 @@ from streamsvm.certificates.double_double import bound_score, compute_exact_scor
 from streamsvm.losses.pairs import Pairs, count_pairs
 from streamsvm.numeric.rounding import UNIT, add_row_magnitudes, bound_rounding, join_magnitudes
 from streamsvm.numeric.rows import F64, Rows, add_rows, compute_scores
-from streamsvm.passes import All, Request, Requests, RowTotals, Scan, Step, Take, grows
-from streamsvm.solvers.cutting_plane.cuts import CutSettings, CutState, RowSums, find_status, is_noisy, move_to
+from streamsvm.passes import All, Request, Requests, RowTotals, Scan, Step, Take
+from streamsvm.solvers.cutting_plane.cuts import CutSettings, RowSums, find_status, is_noisy, move_to
 from streamsvm.solvers.cutting_plane.master import DOUBTFUL_STEPS, take_cuts
-from streamsvm.solvers.ranking.pair_model import Sample, choose_points, measure_pairs
+from streamsvm.solvers.cutting_plane.score_model import Sample, SampleState, choose_points
+from streamsvm.solvers.ranking.pair_sample import measure_pairs
 
 LONGER = (0.0, 2.0**-48, 2.0**-36, 2.0**-24)  # relative increases in length of points in twice the precision
 
@@ -58,21 +59,13 @@ class Ranking(CutSettings):
 
 
 @dataclass
-class State(CutState):
+class State(SampleState):
     """The state of a run. It does not include the scores of the rows, which are recomputed in every step.
 
-    points (p, d): the points of the active cuts of the last model (ranking.pair_model). latest: unused; kept because
-    checkpoints of earlier versions contain it.
+    latest: unused; kept because checkpoints of earlier versions contain it.
     """
 
     latest: F64 = field(default_factory=lambda: np.zeros((9, 2)))
-    points: F64 = grows("p", "d")
-    added: ClassVar[tuple[str, ...]] = (*CutState.added, "points")
-
-    @classmethod
-    def at_zero(cls, width: int) -> Self:
-        """Return the state before the first pass: w = 0, and no cuts."""
-        return replace(super().at_zero(width), points=np.empty((0, width)))
 
 
 @dataclass
@@ -103,9 +96,9 @@ class Search(Protocol):
 def solve(settings: Ranking, search: Search, total: float, sample: Sample, state: State) -> Requests:
     """Run Algorithm 2 from a state. A run that is resumed from the state in any `Step` gives the same bits.
 
-    total: the sum of the weights of all pairs. sample: without X, which is read first.
+    total: the sum of the weights of all pairs. sample: its rows are read first.
     """
-    sample = replace(sample, X=(yield Take(sample.rows)).X)
+    sample = replace(sample, held=(yield Take(sample.rows)))
     while True:
         before, state = state, lengthen(settings, state)
         needed = settings.epsilon is not None or not settings.accelerated
@@ -118,7 +111,7 @@ def solve(settings: Ranking, search: Search, total: float, sample: Sample, state
         state, found, passes = yield from search.evaluate(settings, sample, state, W)
         loss = float(found.losses[0]) if before.passes else np.inf  # the first point of the first step is 0
         violation = (loss - state.slack) / (settings.pair_cost * total)
-        state, cuts = move(state, found), sum_pairs(found.cuts, found.offsets)
+        state, cuts = move(state, found), RowSums(found.cuts, found.offsets, 2 * found.offsets)  # a pair has two rows
         state = take_cuts(state, before, cuts, settings.max_cuts, settings.tol, passes)
         yield Step(state, state.progress, find_status(state, settings.tol, settings.epsilon, violation))
 
@@ -215,11 +208,6 @@ def add_cut(cuts: F64, k: int, rows: Rows, coefs: F64) -> None:
     """Add sum_i coefs_i x_i of a tile to cuts_k (d,)."""
     row = np.flatnonzero(coefs)
     add_rows(cuts, rows.X, row, np.full(len(row), k), coefs[row])
-
-
-def sum_pairs(cuts: F64, offsets: F64) -> RowSums:
-    """Return the cuts of pairs as sums over rows. Each pair contributes a term to both of its rows."""
-    return RowSums(cuts, offsets, 2 * offsets)
 
 
 def begin_at_zero(state: State, loss: float, n_terms: int, magnitudes: F64) -> State:

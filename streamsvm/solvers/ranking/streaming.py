@@ -36,8 +36,9 @@ from streamsvm.numeric.rounding import join_magnitudes
 from streamsvm.numeric.rows import F64, I64, Matrix, Rows, compute_scores, make_writable
 from streamsvm.passes import All, Request, RowTotals, Scan
 from streamsvm.solvers.cutting_plane.cuts import is_noisy
+from streamsvm.solvers.cutting_plane.score_model import Sample
 from streamsvm.solvers.ranking import solver
-from streamsvm.solvers.ranking.pair_model import Sample, measure_pairs
+from streamsvm.solvers.ranking.pair_sample import measure_pairs
 from streamsvm.solvers.ranking.solver import CutSums, Ranking, Searching, State
 
 Ends = tuple[int, int]
@@ -153,7 +154,7 @@ class HistogramSearch:
 
     def evaluate(self, settings: Ranking, sample: Sample, state: State, W: F64) -> Searching:
         """Compute histograms of the scores in one pass, and the sums of the cuts in another."""
-        cost, ranks, scans = settings.pair_cost, self.ranks, [sum_histograms(self.ranks.n_ranks, sample.X, W)]
+        cost, ranks, scans = settings.pair_cost, self.ranks, [sum_histograms(self.ranks.n_ranks, sample.held.X, W)]
         if not state.passes:
             take = partial(add_rank_magnitudes, cost * ranks.below + cost * ranks.above)
             scans.append(Scan(partial(np.zeros, (2, W.shape[1])), take, join_magnitudes))

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 
 from streamsvm import LinearSVC
 from streamsvm.numeric.rows import F64
 from streamsvm.passes import Progress
-from streamsvm.solvers.cutting_plane.line_search import Segment, add_points, read_cuts, start_points
+from streamsvm.solvers.cutting_plane.cuts import RowSums
+from streamsvm.solvers.cutting_plane.line_search import add_points, read_cuts, start_points
+from streamsvm.solvers.cutting_plane.score_model import minimise_by_cuts
 from streamsvm.solvers.cutting_plane.smoothed_newton import Linear
-from streamsvm.solvers.one_read import trust_region
 from streamsvm.solvers.one_read.state import OneRead, start_state
-from streamsvm.solvers.one_read.trust_region import INNER_STEPS, minimise_sample
+from streamsvm.solvers.one_read.trust_region import INNER_STEPS, search_line
 from tests.conftest import make_problem
 
 
@@ -61,24 +60,22 @@ def test_a_tried_bound_is_no_part_of_the_proof() -> None:
     assert not Progress(1.0, 0.5, 3, rounding_bound=1e-9).is_rounded
 
 
-def test_the_sample_is_given_up_where_steps_no_longer_move_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_sample_is_given_up_where_steps_no_longer_move_it() -> None:
     """No gap is small enough here, so that all steps would be made."""
     problem = make_problem(5, n=100, d=3)
     source, settings = problem.in_memory(), OneRead((1.0, 1.0), 100)
     state = start_state(settings, source.n_rows, source.n_features)
     looks: list[int] = []
-    original = trust_region._look
-
-    def look(*given: Any) -> tuple[Segment, F64]:
-        looks.append(1)
-        return original(*given)
-
-    monkeypatch.setattr(trust_region, "_look", look)
     rows, costs = source.take(np.arange(100)), np.ones(2)
+
+    def search(ends: F64) -> tuple[F64, F64, RowSums]:
+        looks.append(1)
+        return search_line(rows, settings, ends)
+
     totals = start_points(1, 4)
     add_points(totals, rows, state.points, costs, 1.0)
-    _, _, points, _ = minimise_sample(
-        settings, rows, Linear(np.zeros(4), 0.0), state, state.points, read_cuts(totals), wanted=-1.0
+    _, _, points, _ = minimise_by_cuts(
+        search, Linear(np.zeros(4), 0.0), state, state.points, read_cuts(totals), share=-1.0, most_steps=INNER_STEPS
     )
     assert len(looks) < INNER_STEPS
     assert len(points) > 5

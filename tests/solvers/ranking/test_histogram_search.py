@@ -17,9 +17,9 @@ from streamsvm.losses.pairs import SAMPLE_ROWS, Pairs
 from streamsvm.passes import Step
 from streamsvm.problems import ranking as problem_ranking
 from streamsvm.problems.ranking import find_few_ranks
+from streamsvm.solvers.cutting_plane import score_model
 from streamsvm.solvers.cutting_plane.master import scale_costs
-from streamsvm.solvers.ranking import pair_model
-from streamsvm.solvers.ranking.pair_model import Sample
+from streamsvm.solvers.ranking.pair_sample import PairSample
 from streamsvm.solvers.ranking.solver import Ranking, State, solve
 from streamsvm.solvers.ranking.streaming import HistogramSearch
 from tests.linear_problems import run_steps
@@ -46,7 +46,8 @@ def run(
         patch.setattr(problem_ranking, "SAMPLE_ROWS", sample or SAMPLE_ROWS)
         few = find_few_ranks(source, "rank")
     cost = settings.pair_cost * few.totals.of_pairs / few.sample.total
-    chosen = Sample(few.sample, few.rows, cost, len(few.rows) == source.n_rows)
+    is_whole = len(few.rows) == source.n_rows
+    chosen = PairSample(cost, few.rows, is_whole=is_whole, pairs=few.sample)
     search = HistogramSearch(few.totals, source.n_rows)
     solver = solve(settings, search, few.totals.of_pairs, chosen, state or State.at_zero(source.n_features))
     return run_steps(source, solver, 400, engine)
@@ -109,8 +110,8 @@ def test_wide_buckets_give_a_wider_gap_and_no_false_one(monkeypatch: pytest.Monk
 
 def test_a_higher_point_is_never_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a step that is far too long, nearer points are looked at in the same pass, and P never rises."""
-    monkeypatch.setattr(pair_model, "find_step", lambda *_: 1.0)
-    monkeypatch.setattr(pair_model, "ROWS_A_FEATURE", np.inf)
+    monkeypatch.setattr(score_model, "find_step", lambda *_: 1.0)
+    monkeypatch.setattr(score_model, "ROWS_A_FEATURE", np.inf)
     steps = run(make_source(make_problem(5, [60], 3), 11), Ranking(0.5, tol=1e-4))
     objectives = [step.progress.objective for step in steps]
     assert objectives == sorted(objectives, reverse=True)

@@ -15,9 +15,9 @@ from streamsvm.engines.engine import Engine
 from streamsvm.engines.local import ThreadedEngine
 from streamsvm.passes import Step
 from streamsvm.problems.ranking import find_query_pairs
+from streamsvm.solvers.cutting_plane import score_model
 from streamsvm.solvers.cutting_plane.master import scale_costs
-from streamsvm.solvers.ranking import pair_model
-from streamsvm.solvers.ranking.pair_model import Sample
+from streamsvm.solvers.ranking.pair_sample import PairSample
 from streamsvm.solvers.ranking.solver import Ranking, State, solve
 from streamsvm.solvers.ranking.streaming import QuerySearch
 from tests.linear_problems import run_steps
@@ -44,12 +44,8 @@ def run(
 ) -> list[Step]:
     """All steps of a run."""
     found = find_query_pairs(source, sample)
-    chosen = Sample(
-        found.sample,
-        found.rows,
-        settings.pair_cost * found.total / found.sample.total,
-        len(found.rows) == source.n_rows,
-    )
+    cost, is_whole = settings.pair_cost * found.total / found.sample.total, len(found.rows) == source.n_rows
+    chosen = PairSample(cost, found.rows, is_whole=is_whole, pairs=found.sample)
     solver = solve(
         settings, QuerySearch((0, source.n_rows)), found.total, chosen, state or State.at_zero(source.n_features)
     )
@@ -117,8 +113,8 @@ def test_a_sample_that_misleads_costs_passes_and_nothing_else() -> None:
 
 def test_a_higher_point_is_never_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a step that is far too long, nearer points are looked at in the same pass, and P never rises."""
-    monkeypatch.setattr(pair_model, "find_step", lambda *_: 1.0)
-    monkeypatch.setattr(pair_model, "ROWS_A_FEATURE", np.inf)
+    monkeypatch.setattr(score_model, "find_step", lambda *_: 1.0)
+    monkeypatch.setattr(score_model, "ROWS_A_FEATURE", np.inf)
     problem = make_problem(5, [30, 30], 3)
     steps = run(make_source(problem, 11), Ranking(0.5, tol=1e-4))
     objectives = [step.progress.objective for step in steps]

@@ -20,7 +20,7 @@ from streamsvm.losses.pairs import SAMPLE_ROWS, Pairs
 from streamsvm.numeric.rows import F32, F64
 from streamsvm.passes import Step
 from streamsvm.solvers.cutting_plane.master import scale_costs
-from streamsvm.solvers.ranking.pair_model import draw_sample
+from streamsvm.solvers.ranking.pair_sample import draw_sample
 from streamsvm.solvers.ranking.solver import PairSearch, Ranking, State, solve
 from tests.linear_problems import run_steps
 

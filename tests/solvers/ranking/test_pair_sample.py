@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 from streamsvm.losses.pairs import Pairs
+from streamsvm.numeric.rows import Rows
+from streamsvm.solvers.cutting_plane import score_model
 from streamsvm.solvers.cutting_plane.cuts import master_bytes
-from streamsvm.solvers.ranking import pair_model
-from streamsvm.solvers.ranking.pair_model import Sample, draw_sample, minimise_model
-from streamsvm.solvers.ranking.setup import count_model_bytes
+from streamsvm.solvers.cutting_plane.score_model import count_model_bytes, minimise_model
+from streamsvm.solvers.ranking.pair_sample import draw_sample
 from streamsvm.solvers.ranking.solver import Ranking, State
 from tests.solvers.ranking import test_histogram_search as histogram
 from tests.solvers.ranking import test_query_search as query
@@ -58,7 +59,7 @@ def test_the_model_takes_a_third_of_the_passes_of_the_line_search(
 ) -> None:
     passes = count_passes(search)
     assert passes <= most
-    monkeypatch.setattr(pair_model, "ROWS_A_FEATURE", np.inf)
+    monkeypatch.setattr(score_model, "ROWS_A_FEATURE", np.inf)
     assert 3 * passes <= count_passes(search)
 
 
@@ -75,7 +76,7 @@ def test_the_models_minimiser(share: int) -> None:
     problem, cost = make_problem(3, [400], 4), 0.01
     X, pairs = problem
     sample = draw_sample(pairs, cost, 400 // share)
-    whole = Sample(sample.pairs, sample.rows, sample.cost, sample.is_whole, X=X[sample.rows])
+    whole = replace(sample, held=Rows(0, X[sample.rows]))
     _, W = minimise_model(Ranking(cost, tol=1e-6), whole, State.at_zero(4))
     best, P = minimise(problem, cost), measure(problem, cost, W[0])
     assert best * (1 - 1e-7) <= P <= best * (1 + (1e-6 if share == 1 else 0.1))
@@ -98,12 +99,12 @@ def test_the_model_holds_what_is_planned(monkeypatch: pytest.MonkeyPatch) -> Non
     X = random.standard_normal((n, d)).astype(np.float32)
     pairs = Pairs((X[:, 0] > 0).astype(np.int32), np.ones(n), np.array([0, n]))
     settings = Ranking(COST * n / pairs.total)
-    sample, m = replace(draw_sample(pairs, settings.pair_cost, n), X=X), settings.most_cuts(d)
+    sample, m = replace(draw_sample(pairs, settings.pair_cost, n), held=Rows(0, X)), settings.most_cuts(d)
     first, cuts, offsets = sample.measure(np.zeros(n)), np.zeros((m, d)), np.zeros(m)
     cuts[0], offsets[0] = sample.combine(first.coefs, d), first.offset
     state = replace(State.at_zero(d), cuts=cuts, offsets=offsets, gram=cuts @ cuts.T, z=np.zeros(m), passes=1)
-    monkeypatch.setattr(pair_model, "MODEL_SHARE", 1e-4)
-    monkeypatch.setattr(pair_model, "IDLE_STEPS", np.inf)
+    monkeypatch.setattr(score_model, "MODEL_SHARE", 1e-4)
+    monkeypatch.setattr(score_model, "IDLE_STEPS", np.inf)
     tracemalloc.start()
     try:
         minimise_model(settings, sample, state)
@@ -111,7 +112,8 @@ def test_the_model_holds_what_is_planned(monkeypatch: pytest.MonkeyPatch) -> Non
     finally:
         tracemalloc.stop()
     planned = settings.driver_bytes(d) + count_model_bytes(d) - cuts.nbytes - state.gram.nbytes
-    refining = master_bytes(d, m + pair_model.MOST_LOOKS) - 32 * (m + pair_model.MOST_LOOKS) ** 2  # not done here
+    most = m + score_model.KEPT_POINTS + 2 * score_model.MOST_STEPS
+    refining = master_bytes(d, most) - 32 * most**2  # not done here
     assert (planned - refining) / 2 < peak <= planned
 
 
