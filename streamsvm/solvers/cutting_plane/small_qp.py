@@ -43,7 +43,7 @@ from streamsvm.numeric.equations import BOUNDARY_SHARE, MOST_SECOND_ORDER, find_
 from streamsvm.numeric.rounding import UNIT
 from streamsvm.numeric.rows import F64, CsrRows, Rows, slice_rows, to_dense
 from streamsvm.solvers.cutting_plane.smoothed_newton import HingeRows
-from streamsvm.system import interrupts
+from streamsvm.system import deadline, interrupts
 
 MOST_ROWS = 500  # With this many rows, H takes 2 MB, and a step takes a hundredth of a second.
 BLOCK_ROWS = 32  # Two blocks of this many rows are in float64 at once; each takes the memory of as many cuts.
@@ -120,7 +120,7 @@ def _climb(H: F64, g: F64, start: F64, value: float, tol: float) -> tuple[F64, f
             if gap < least:
                 best, least, rise = point.c, gap, float((g + slope) @ (point.c - start)) / 2
             is_enough = gap <= max(0.0, tol * (value + rise)) and rise > 0.0
-            if is_enough or idle > PATIENCE or not measure(point) > 0.0:
+            if is_enough or idle > PATIENCE or not measure(point) > 0.0 or deadline.is_over():
                 break
             point = step_to_target(point, _factorise(H, slope, point))
     return best, rise, is_enough
@@ -211,7 +211,7 @@ def _climb_exactly(B: F64, costs: F64, start: F64, w0: F64, tol: float) -> F64:
             idle = 0 if value > highest else idle + 1
             best, highest = (point.c, value) if value > highest else (best, highest)
             settled = left <= tol * highest and abs(value - before) <= tol * highest
-            if settled or (idle > PATIENCE and value <= before) or not left > 0.0:
+            if settled or (idle > PATIENCE and value <= before) or not left > 0.0 or deadline.is_over():
                 break
             try:
                 point = step_to_target(point, _factorise_exactly(B, costs, w, point))
