@@ -41,7 +41,6 @@ from streamsvm.numeric.rows import (
     F64,
     I64,
     REORDERED_SUMS,
-    CsrRows,
     Rows,
     add_rows,
     score_rows,
@@ -272,8 +271,8 @@ def minimise_few(data: HingeRows, linear: Linear, tol: float, start: F64) -> Opt
     microseconds, so the search is simpler: it always begins with the first width, wherever it starts; no short step
     raises the width; and rows exactly at the width always count as within it.
     """
-    X, signed = data.rows.X, np.empty((len(data.y), len(start)))
-    signed[:, :-1], signed[:, -1] = to_dense(X) if isinstance(X, CsrRows) else X, data.bias_feature
+    signed = np.empty((len(data.y), len(start)))
+    signed[:, :-1], signed[:, -1] = to_dense(data.rows.X), data.bias_feature
     signed *= data.y[:, None]
     slope, start = np.array(linear.slope), np.array(start)  # compiled code takes only writable arrays
     return Optimum(*_minimise_few(signed, data.costs, slope, linear.value, tol, start, FIRST_WIDTH))

@@ -69,7 +69,7 @@ def test_rows_with_small_violations_leave_the_ascent_once_no_violation_exceeds_t
     """The rows are orthogonal, so that a visit of one does not change the violations of the others."""
     X, y = np.eye(12, dtype=np.float32), np.arange(12, dtype=np.int32) % 3
     is_own = np.arange(3) == y[:, None]
-    part, V = make_part(Rows(0, X, y), np.ones(3), 0.0, np.where(is_own, 0.8, 0.4)), np.zeros((13, 3))
+    part, V = make_part(Rows(0, X, y), np.ones(3), 0.0, np.where(is_own, 0.8, 0.4), SMALL), np.zeros((13, 3))
     V[:12][is_own] = 1.0  # v_k is 0 for each class of each row
     V[np.arange(12), (y + 1) % 3] += np.geomspace(1e-3, 1.0, 12) * limit  # the violations
     violations, before = find_violations(part, V), part.share.copy()
