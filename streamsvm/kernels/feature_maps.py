@@ -58,7 +58,7 @@ class PolynomialMap:
 
     def apply(self, X: Matrix) -> F64:
         """Return Phi of rows (n, d): (n, n_features)."""
-        x = (to_dense(X) if isinstance(X, CsrRows) else X).astype(np.float64)
+        x = to_dense(X).astype(np.float64)
         d, root = self.d, np.sqrt(2.0)
         phi = np.empty((len(x), self.n_features))
         np.square(x, out=phi[:, :d])
@@ -198,7 +198,7 @@ def compute_block(kernel: Kernel, X: Matrix, Z: Matrix) -> F64:
     n, m = X.shape[0], Z.shape[0]
     X, Z = match_layouts(X, Z)
     if kernel.name == "linear":
-        return compute_scores(X, np.asarray(to_dense(Z) if isinstance(Z, CsrRows) else Z, np.float64))
+        return compute_scores(X, np.asarray(to_dense(Z), np.float64))
     values: Any = np.empty((m, n))
     add_kernel_sums(kernel, to_float64(X), to_float64(Z), np.zeros(m), np.zeros(n), keep=(values, np.arange(m)))
     return np.asarray(values.T)

@@ -36,7 +36,7 @@ def match_layouts(X: Matrix, Z: Matrix) -> tuple[Matrix, Matrix]:
         known = X if isinstance(X, CsrRows) else drop_zeros(X)
         least = max(WIDE, ITEM_FEATURES * (len(known.data) + len(Z.data)))
         return compact_features(known, Z) if Z.n_features > least else (known, Z)
-    return (to_dense(X) if isinstance(X, CsrRows) else X), Z
+    return to_dense(X), Z
 
 
 def compact_features(X: CsrRows, Z: CsrRows) -> tuple[CsrRows, CsrRows]:

@@ -103,6 +103,20 @@ def _factorise_raised(M: F64, ridge: float) -> tuple[F64, F64 | None]:
     return raised, find_factor(raised)
 
 
+def find_raised_factor(matrix: F64, diagonal: F64 | float, size: F64, shares: Sequence[float]) -> tuple[F64, bool]:
+    """Return the lower Cholesky factor of a matrix with a raised diagonal, and whether the factorisation succeeded.
+
+    The diagonal is raised by `diagonal`, and by the first of the `shares` of `size` (n,) with which a factor exists.
+    """
+    for share in shares:
+        raised = matrix.copy(order="F")
+        raised.flat[:: len(matrix) + 1] += diagonal + share * size
+        factor, failed_at = dpotrf(raised, lower=1)
+        if failed_at == 0:
+            break
+    return factor, failed_at == 0
+
+
 def solve_definite(matrix: F64, right: F64) -> F64 | None:
     """Return the x with A x = right, or None if the Cholesky factorisation fails. matrix: the upper triangle of A."""
     if not (np.isfinite(matrix).all() and np.isfinite(right).all()):

@@ -278,8 +278,10 @@ def choose_features(X: Matrix, places: I32) -> Matrix:
     return X.keep_items(at >= 0, at, int(np.count_nonzero(places >= 0)))
 
 
-def to_dense(X: CsrRows) -> F32:
-    """Return sparse rows as dense rows (n, d) with the same dtype."""
+def to_dense(X: Matrix) -> F32:
+    """Return sparse rows as dense rows (n, d) with the same dtype; dense rows are returned as they are."""
+    if not isinstance(X, CsrRows):
+        return X
     dense = np.zeros(X.shape, X.data.dtype)
     dense[np.repeat(np.arange(X.shape[0]), np.diff(X.indptr)), X.indices] = X.data
     return dense

@@ -275,8 +275,7 @@ def _rescale(X: Matrix, factor: F64, shift: F64) -> Matrix:
     """Return x * factor + shift; the result is dense if zeros become nonzero."""
     if isinstance(X, CsrRows) and not shift.any():
         return CsrRows(round_rows(X.data * factor[X.indices], SCALED), X.indices, X.indptr, X.n_features)
-    dense: F32 = to_dense(X) if isinstance(X, CsrRows) else X
-    return round_rows(dense * factor + shift, SCALED)
+    return round_rows(to_dense(X) * factor + shift, SCALED)
 
 
 def round_to_float32(values: Any) -> npt.NDArray[np.float32]:

@@ -25,7 +25,7 @@ from streamsvm.models.evaluate import has_probabilities
 from streamsvm.models.exports.export import Exported
 from streamsvm.models.model import KernelModel, LinearModel, Model
 from streamsvm.numeric.labels import LARGEST_CONFIDENCE, count_pairs, list_pairs
-from streamsvm.numeric.rows import F64, CsrRows, to_dense
+from streamsvm.numeric.rows import F64, to_dense
 from streamsvm.problems.registry import SOFTMAX
 from streamsvm.system.errors import InputError
 
@@ -103,7 +103,7 @@ def _add_scores(graph: Graph, model: Model) -> None:
         graph.add("Add", sums, intercept, output="scores")
         return
     vectors = model.support_vectors
-    Z = (to_dense(vectors) if isinstance(vectors, CsrRows) else vectors).astype(np.float64)
+    Z = to_dense(vectors).astype(np.float64)
     of_pairs = model.n_support is not None
     coefs = np.atleast_2d(model.list_pairs().dual_coef)
     sums = graph.add("MatMul", _add_kernel(graph, model.kernel, rows, Z), coefs.T)

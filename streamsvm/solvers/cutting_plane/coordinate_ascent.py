@@ -219,8 +219,9 @@ def make_part(rows: Rows, class_costs: F64, bias_feature: float, share: F64) -> 
 class Ascent(NamedTuple):
     """The result of an ascent.
 
-    w: the weight vector of the shares. mean: the mean of w over the last epochs, which has a lower P. is_enough:
-    whether the gap is small enough. epochs: the number of epochs.
+    w: the weight vector of the shares. mean: the mean of w over the last epochs, which has a lower P, if the ascent
+    ends without a second visit of shrunk rows; otherwise the start. is_enough: whether the gap is small enough. epochs:
+    the number of epochs.
     """
 
     w: F64
@@ -260,8 +261,11 @@ def ascend(
             seen = part.visit(draws, bias_feature, w, limit)
             gap, cost, worst = gap + seen.gap, cost + seen.gained, max(worst, seen.worst)
             part.order = part.order[: seen.n_left]
-        limit, enough = worst, max(wanted, tol * (cost - float(np.vdot(w, w)) / 2))
-        mean += (w - mean) / min(len(gaps) + 1, MEAN_EPOCHS)
+        limit, enough = worst, wanted
+        if tol > 0.0:
+            enough = max(wanted, tol * (cost - float(np.vdot(w, w)) / 2))
+        if not tries_all:
+            mean += (w - mean) / min(len(gaps) + 1, MEAN_EPOCHS)
         gaps.append(gap)
         visits = _count_epochs(gaps, enough) * sum(len(part.order) for part in parts)
         if visits > patience * sum(whole) or deadline.is_over():

@@ -36,8 +36,9 @@ from typing import Any
 
 import numpy as np
 from scipy.linalg import qr, qr_multiply, solve_triangular
-from scipy.linalg.lapack import dpotrf, dpotrs
+from scipy.linalg.lapack import dpotrs
 
+from streamsvm.numeric.equations import find_raised_factor
 from streamsvm.numeric.rounding import bound_rounding, sum_exactly
 from streamsvm.numeric.rows import F64, I64, Flags
 from streamsvm.solvers.cutting_plane.cuts import CutState, RowSums, S, add_cuts, count_parts, count_pass, raise_bound
@@ -180,13 +181,7 @@ def _solve_semidefinite(matrix: F64, right: F64, size: F64) -> F64:
     face. Otherwise the shift changes the gap by no more than rounding, since z <= 1. The shift grows until a factor
     exists.
     """
-    for shift in SHIFTS:
-        shifted = matrix.copy()
-        shifted.flat[:: len(right) + 1] += shift * size + TINY
-        factor, failed_at = dpotrf(shifted, lower=1)
-        if failed_at == 0:
-            break
-    solution: F64 = dpotrs(factor, right, lower=1)[0]
+    solution: F64 = dpotrs(find_raised_factor(matrix, TINY, size, SHIFTS)[0], right, lower=1)[0]
     return solution
 
 

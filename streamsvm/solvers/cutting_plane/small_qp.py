@@ -37,13 +37,13 @@ from typing import NamedTuple
 
 import numpy as np
 from scipy.linalg import LinAlgError, qr, solve_triangular
-from scipy.linalg.lapack import dpotrf, dpotrs
+from scipy.linalg.lapack import dpotrs
 
-from streamsvm.numeric.equations import BOUNDARY_SHARE, MOST_SECOND_ORDER, find_length, move
+from streamsvm.numeric.equations import BOUNDARY_SHARE, MOST_SECOND_ORDER, find_length, find_raised_factor, move
 from streamsvm.numeric.rounding import UNIT
-from streamsvm.numeric.rows import F64, CsrRows, Rows, slice_rows, to_dense
+from streamsvm.numeric.rows import F64, Rows, slice_rows, to_dense
 from streamsvm.solvers.cutting_plane.smoothed_newton import HingeRows
-from streamsvm.system import interrupts
+from streamsvm.system import deadline, interrupts
 
 MOST_ROWS = 500  # With this many rows, H takes 2 MB, and a step takes a hundredth of a second.
 BLOCK_ROWS = 32  # Two blocks of this many rows are in float64 at once; each takes the memory of as many cuts.
@@ -51,6 +51,7 @@ PRODUCTS = 6  # matrices (rows, rows) held at once
 MOST_STEPS = 100
 PATIENCE = 10  # Rounding is the limit after this many successive steps that left the gap above PROGRESS of its value.
 PROGRESS = 0.9
+SHIFTS = (4 * UNIT * 10.0 ** np.arange(0, 12, 2)).tolist()  # multiples of H's diagonal, tried in turn
 MOST_VALUES = 1 << 20  # the largest number of entries of B; for larger B, only the products of the rows are used
 ROW_COPIES = 4  # copies of B held at once
 MATRICES = 14  # matrices (rows, rows) held at once in addition to B, including the products of the rows
@@ -79,9 +80,7 @@ def multiply_rows(rows: Rows, bias_feature: float) -> F64:
 
 def write_out(rows: Rows, part: slice) -> F64:
     """Return a slice of the rows as a dense float64 matrix, without the constant feature."""
-    some = slice_rows(rows.X, part)
-    dense = to_dense(some) if isinstance(some, CsrRows) else some
-    return dense.astype(np.float64)
+    return to_dense(slice_rows(rows.X, part)).astype(np.float64)
 
 
 def maximise_shares(data: HingeRows, products: F64, share: F64, w: F64, tol: float) -> tuple[F64, bool]:
@@ -120,7 +119,7 @@ def _climb(H: F64, g: F64, start: F64, value: float, tol: float) -> tuple[F64, f
             if gap < least:
                 best, least, rise = point.c, gap, float((g + slope) @ (point.c - start)) / 2
             is_enough = gap <= max(0.0, tol * (value + rise)) and rise > 0.0
-            if is_enough or idle > PATIENCE or not measure(point) > 0.0:
+            if is_enough or idle > PATIENCE or not measure(point) > 0.0 or deadline.is_over():
                 break
             point = step_to_target(point, _factorise(H, slope, point))
     return best, rise, is_enough
@@ -157,14 +156,8 @@ def _factorise(H: F64, slope: F64, point: Point) -> Callable[[F64], F64]:
     If rounding makes the factorisation fail, a growing multiple of the diagonal of H is added. If that does not help,
     the solution is NaN.
     """
-    own, diagonal = H.diagonal(), point.p / point.c + point.q / point.u
-    for shift in 4 * UNIT * 10.0 ** np.arange(0, 12, 2):
-        shifted = H.copy(order="F")
-        shifted.flat[:: len(H) + 1] += diagonal + shift * own
-        factor, failed_at = dpotrf(shifted, lower=1)
-        if failed_at == 0:
-            break
-    else:
+    factor, is_found = find_raised_factor(H, point.p / point.c + point.q / point.u, H.diagonal(), SHIFTS)
+    if not is_found:
         factor = np.full_like(H, np.nan)
     return lambda targets: dpotrs(factor, slope + targets, lower=1)[0]
 
@@ -211,7 +204,7 @@ def _climb_exactly(B: F64, costs: F64, start: F64, w0: F64, tol: float) -> F64:
             idle = 0 if value > highest else idle + 1
             best, highest = (point.c, value) if value > highest else (best, highest)
             settled = left <= tol * highest and abs(value - before) <= tol * highest
-            if settled or (idle > PATIENCE and value <= before) or not left > 0.0:
+            if settled or (idle > PATIENCE and value <= before) or not left > 0.0 or deadline.is_over():
                 break
             try:
                 point = step_to_target(point, _factorise_exactly(B, costs, w, point))

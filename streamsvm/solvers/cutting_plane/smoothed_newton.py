@@ -41,7 +41,6 @@ from streamsvm.numeric.rows import (
     F64,
     I64,
     REORDERED_SUMS,
-    CsrRows,
     Rows,
     add_rows,
     score_rows,
@@ -49,7 +48,7 @@ from streamsvm.numeric.rows import (
     to_dense,
 )
 from streamsvm.solvers.cutting_plane.cuts import RowSums
-from streamsvm.system import interrupts
+from streamsvm.system import deadline, interrupts
 from streamsvm.system.threads import map_on_threads
 
 PARTS, PART_ROWS = 4, 16_384  # the maximum number of parts of the rows, and the least size of a part
@@ -156,8 +155,8 @@ def read_rows(settings: Any, rows: Rows, threads: int = 1) -> HingeRows:
 def minimise(data: HingeRows, linear: Linear, tol: float, start: F64, smoothing: float = FIRST_WIDTH) -> Optimum:
     """Minimise F until the gap is at most tol times F. smoothing: the first width.
 
-    The search also ends after MOST_STEPS steps, after MOST_IDLE_STEPS steps without progress, or when rounding leaves
-    no step that descends.
+    The search also ends after MOST_STEPS steps, after MOST_IDLE_STEPS steps without progress, when rounding leaves no
+    step that descends, or at the deadline.
     """
     w, margins, costs = start, data.find_margins(start), data.costs
     best_w, lowest, best_shares, highest = start, float("inf"), np.zeros(len(costs)), float("-inf")
@@ -174,7 +173,8 @@ def minimise(data: HingeRows, linear: Linear, tol: float, start: F64, smoothing:
             best_w, lowest = w, objective
         if bound > highest:
             best_shares, highest = shares, bound
-        if lowest - highest <= tol * abs(lowest) or idle == MOST_IDLE_STEPS:
+        is_enough = lowest - highest <= tol * abs(lowest)
+        if is_enough or idle == MOST_IDLE_STEPS or deadline.is_over():
             break
         added = float(costs @ (np.maximum(slack, 0.0) - shares * slack))
         if objective - bound <= 2.0 * added:
@@ -271,8 +271,8 @@ def minimise_few(data: HingeRows, linear: Linear, tol: float, start: F64) -> Opt
     microseconds, so the search is simpler: it always begins with the first width, wherever it starts; no short step
     raises the width; and rows exactly at the width always count as within it.
     """
-    X, signed = data.rows.X, np.empty((len(data.y), len(start)))
-    signed[:, :-1], signed[:, -1] = to_dense(X) if isinstance(X, CsrRows) else X, data.bias_feature
+    signed = np.empty((len(data.y), len(start)))
+    signed[:, :-1], signed[:, -1] = to_dense(data.rows.X), data.bias_feature
     signed *= data.y[:, None]
     slope, start = np.array(linear.slope), np.array(start)  # compiled code takes only writable arrays
     return Optimum(*_minimise_few(signed, data.costs, slope, linear.value, tol, start, FIRST_WIDTH))

@@ -416,7 +416,7 @@ def map_features(kernel: Kernel, X: F64) -> F64:
 def solve_by_interior_point(active: ActiveSet, kernel: Kernel, threads: int, gap: float) -> F64:
     """Replace alpha by the interior-point method's multipliers, compute f, and return a bound of its errors, (n,)."""
     rows = kernels.to_float64(active.X)
-    X = np.asarray(to_dense(rows) if isinstance(rows, CsrRows) else rows, np.float64)
+    X = np.asarray(to_dense(rows), np.float64)
     if count_products(kernel, X.shape[1]) <= max(X.shape):
         Z = map_features(kernel, X)
     else:

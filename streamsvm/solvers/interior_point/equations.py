@@ -55,7 +55,7 @@ from scipy.linalg.lapack import dpotrf, dpotrs
 
 from streamsvm.numeric.equations import BLOCK, RowQR
 from streamsvm.numeric.rounding import UNIT
-from streamsvm.numeric.rows import F64, CsrRows, Flags, Rows, to_dense
+from streamsvm.numeric.rows import F64, Flags, Rows, to_dense
 from streamsvm.passes import RowState, Scan, Take
 from streamsvm.solvers.interior_point import steps
 from streamsvm.solvers.interior_point.passes import CHOSEN, WEIGHTS, Smallest, add_counted, scan_states
@@ -251,7 +251,7 @@ class RowEquations:
         self.U, self.jitter, self.rows, self.numbers, self.w, self.bias = given.U, given.jitter, rows, numbers, w, bias
         self.point, self.dws = point_of(numbers), np.empty((steps.N_VECTORS, 0))
         self.roots = np.sqrt(numbers[COSTS] / find_omega(self.point))
-        X = to_dense(rows.X) if isinstance(rows.X, CsrRows) else rows.X
+        X = to_dense(rows.X)
         weighted = self.roots[:, None] * np.column_stack((X.astype(np.float64), np.ones(len(X))))
         self.qr = RowQR(np.vstack((weighted, np.eye(len(w), len(w) + 1))))
 

@@ -51,7 +51,7 @@ from streamsvm.certificates import double_double
 from streamsvm.certificates.double_double import ExactLosses, ExactSums, combine_exact_sums, start_exact_sums
 from streamsvm.certificates.dual_points import DualPoint
 from streamsvm.numeric.rounding import UNIT, add_pairs, bound_rounding
-from streamsvm.numeric.rows import F64, I64, CsrRows, Rows, to_dense
+from streamsvm.numeric.rows import F64, I64, Rows, to_dense
 from streamsvm.passes import All, Progress, RowState, Scan, Take, axes, grows
 from streamsvm.solvers.interior_point import passes
 from streamsvm.solvers.interior_point.passes import N_SUMS, NEGATIVE, POSITIVE, AssembledSums, Measures, Smallest
@@ -431,7 +431,7 @@ def correct_sums(sums: ExactSums, rows: Rows, w: F64, alpha: F64, highest: F64) 
     sums: the sums over all rows before the correction. alpha (k,): the multipliers of `rows`. highest (k,): their upper
     bounds. The corrected multipliers stay between 0 and `highest`.
     """
-    X = to_dense(rows.X) if isinstance(rows.X, CsrRows) else rows.X
+    X = to_dense(rows.X)
     length, n_features = float(np.max(np.abs(X), initial=0.0)) or 1.0, len(w)
     room = np.maximum(np.minimum(alpha, highest - alpha), 0.0)
     y = np.where(rows.y == 1, 1.0, -1.0)

@@ -54,6 +54,7 @@ from streamsvm.kernels.kernel import combine_rows, compute_squares
 from streamsvm.numeric.rounding import UNIT, add_row_magnitudes, bound_rounding
 from streamsvm.numeric.rows import F64, I64, CsrRows, Matrix, Rows, add_rows, compute_scores, stack_rows, take_rows
 from streamsvm.passes import Bounds, Requests, RowTotals, Scan, Step, Take, axes, find_status, grows
+from streamsvm.system import deadline, interrupts
 
 MOST_STEPS = 80
 TOLERANCE = 1e-13  # the gap at which the iteration ends, relative to |v|^2
@@ -116,6 +117,7 @@ def _solve(X: Any, C: F64, g: F64) -> tuple[F64, float]:
     products = _multiply(X) if X.shape[1] > n else None
     best, least, idle = at, np.inf, 0
     for _ in range(MOST_STEPS):
+        interrupts.check()
         v, room = g + X.T @ at.a, C - at.a
         f, square = X @ v, float(v @ v)
         gap = float(at.a @ np.maximum(f - at.rho, 0.0) + room @ np.maximum(at.rho - f, 0.0))
@@ -123,7 +125,7 @@ def _solve(X: Any, C: F64, g: F64) -> tuple[F64, float]:
         if gap < least:
             best, least = at, gap
         is_inside = min(np.min(at.a), np.min(room), np.min(at.z), np.min(at.u)) > 0.0
-        if gap <= TOLERANCE * square + LEAST or idle > PATIENCE or not is_inside:
+        if gap <= TOLERANCE * square + LEAST or idle > PATIENCE or not is_inside or deadline.is_over():
             break
         try:
             with np.errstate(all="ignore"):
