@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 
 from streamsvm.data.rows.source import RowSource, find_largest_tile, plan_groups
-from streamsvm.losses.softmax import score_bytes
+from streamsvm.losses.softmax import score_bytes as count_score_bytes
 from streamsvm.numeric.rows import Rows
 from streamsvm.options import TrainOptions, count_driver_threads
 from streamsvm.passes import MemoryNeed, Requests
 from streamsvm.problems.classification import MULTINOMIAL
 from streamsvm.solvers.crammer_singer.setup import ClassModel
-from streamsvm.solvers.cutting_plane.cuts import add_magnitudes, most_cuts, start_magnitudes
+from streamsvm.solvers.cutting_plane.cuts import add_magnitudes, master_bytes, most_cuts, start_magnitudes
 from streamsvm.solvers.cutting_plane.master import scale_costs, solve_master
 from streamsvm.solvers.cutting_plane.sample_model import FIRST_STEPS, STEPS, solve
 from streamsvm.solvers.cutting_plane.setup import NO_ROWS
@@ -23,12 +23,15 @@ from streamsvm.solvers.softmax.newton import MOST_AXES, MOST_CURVED, PART_ROWS, 
 from streamsvm.solvers.softmax.solver import SECANTS, WIDE, Softmax, State
 from streamsvm.solvers.solver import Budget, FirstSample, Solver
 
-COPIES = 3  # copies of the sample while it is fetched
+MORE_COPIES = 2  # copies of the sample while it is fetched, besides those that are held
 LEAST_CUTS, CUTS_BYTES = 16, 128 << 20  # the cuts take about so many bytes, but are at least so many
 ROW_VECTORS = 4  # vectors of 8 bytes for each row of the sample
 SCORES = 6  # numbers of 8 bytes for each row of the sample and each class: scores, moves, probabilities
 PART_SCORES = 2  # numbers for each row of a part and each class, on each thread: intermediate results
-VECTORS = 8 + 4 * SECANTS + SUMMED_PARTS  # vectors of the width of W in the driver, besides the cuts
+HELD_VECTORS = 17 + 2 * SECANTS  # vectors of the width of W in the driver during a pass, besides the cuts
+STEP_VECTORS = 12 + SUMMED_PARTS  # further vectors during a step in memory
+NEW_VECTORS = 16  # further vectors while cuts are added or stored, besides a copy of the cuts
+LEAST_TOTALS = 3  # so many totals are planned for any engine, but only a pass uses them
 
 
 class SoftmaxSolver(ClassModel, Solver):
@@ -50,21 +53,17 @@ class SoftmaxSolver(ClassModel, Solver):
         levels = (len(plan_groups(source)) - 1).bit_length()  # of the tree of sums; one total waits on each of them
         other = need.driver_bytes + need.shared_bytes + need.walk_bytes + threads * source.stream_bytes()
         other += (3 * threads + levels) * need.totals_bytes
-        n, row_bytes = source.n_rows, self._find_row_bytes()
-        n_rows = budget.count_rows(n, options.resident_rows, row_bytes, other, n)
+        held, scores = self._find_row_bytes()
+        n_rows = budget.count_rows(source.n_rows, options.resident_rows, held + SCORES * scores, other, source.n_rows)
         self.parameters, self.note = replace(self.parameters, resident_rows=max(1, n_rows)), "" if n_rows else NO_ROWS
         self.settings = {"task": "multinomial", **told, **about, "resident_rows": self.parameters.resident_rows}
         self.sample = FirstSample(self.parameters.resident_rows, is_held=True)
 
-    def _find_row_bytes(self) -> int:
-        copies = COPIES * (1 + self.parameters.needs_float64)  # COPIES counts copies in float32
-        return copies * self.source.nbytes // self.source.n_rows + 8 * ROW_VECTORS + SCORES * self._find_score_bytes()
-
-    def _find_score_bytes(self) -> int:
-        """Return the bytes of a score of a row for each class."""
-        n_classes = len(self.parameters.class_costs)
+    def _find_row_bytes(self) -> tuple[int, int]:
+        """Return the bytes of a row of the sample that are held, and the bytes of its scores in a step."""
+        n_classes, row_bytes = len(self.parameters.class_costs), self.source.nbytes // self.source.n_rows
         is_float64 = self.parameters.needs_float64 or n_classes * self.source.n_features <= WIDE
-        return (8 if is_float64 else 4) * n_classes
+        return (3 if is_float64 else 1) * row_bytes + 8 * ROW_VECTORS, (8 if is_float64 else 4) * n_classes
 
     def start(self) -> Any:
         """Return the state at W = 0, without cuts."""
@@ -82,18 +81,26 @@ class SoftmaxSolver(ClassModel, Solver):
         return solve(self.parameters, state)
 
     def memory(self, threads: int) -> MemoryNeed:
-        """Return the memory of the sample, the cuts, the sums of a pass, and the scores of tiles."""
-        width, K = self.width, len(self.parameters.class_costs)
+        """Return the memory of the sample, the cuts, the sums of a pass, and the scores of tiles.
+
+        A step in memory ends before the pass, which ends before the cuts are added. So only the largest of the three
+        counts besides what is held throughout.
+        """
+        width, K, most = self.width, len(self.parameters.class_costs), self.parameters.most_cuts(self.width)
         is_summed = width <= MOST_CURVED
         curved = 8 * (width**2 if is_summed else K * K + width)
-        axes = 8 * (self.source.n_features + 1) ** 2 if self.source.n_features <= MOST_AXES else 0
         points = 8 * (max(len(FIRST_STEPS), len(STEPS)) + 1) * width
-        more = self.parameters.resident_rows * self._find_row_bytes()
-        more += 8 * VECTORS * width + 5 * axes + 4 * PART_ROWS * self.source.n_features
-        more += PART_SCORES * self.parameters.threads * min(PART_ROWS, self.source.n_rows) * self._find_score_bytes()
-        more += (4 + SUMMED_PARTS * is_summed) * curved
-        need = self.parameters.need_memory(width, points + curved, 2 * points, more)
-        return replace(need, walk_bytes=threads * score_bytes(K, find_largest_tile(self.source)))
+        n, (row_bytes, score_bytes) = self.parameters.resident_rows, self._find_row_bytes()
+        held = 8 * (most + HELD_VECTORS) * width + 16 * most**2 + 2 * curved + n * row_bytes
+        axes = 8 * (self.source.n_features + 1) ** 2 if self.source.n_features <= MOST_AXES else 0
+        step = 8 * STEP_VECTORS * width + 5 * axes + (2 + SUMMED_PARTS * is_summed) * curved
+        step += 4 * PART_ROWS * self.source.n_features + SCORES * n * score_bytes
+        step += PART_SCORES * self.parameters.threads * min(PART_ROWS, self.source.n_rows) * score_bytes
+        new = 8 * (most + NEW_VECTORS) * width + 2 * curved + master_bytes(width, most)
+        turn = max(step, new, MORE_COPIES * n * row_bytes)
+        turn = max(0, turn - LEAST_TOTALS * (points + curved))
+        walk = threads * count_score_bytes(K, find_largest_tile(self.source))
+        return MemoryNeed(held + turn, turn, points + curved, 2 * points, walk_bytes=walk)
 
 
 def run_kernels(group: str, rows: Rows) -> None:  # noqa: ARG001

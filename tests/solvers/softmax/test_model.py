@@ -143,9 +143,10 @@ def test_a_step_takes_the_scores_that_are_planned(
 
 
 def test_the_intermediate_scores_of_each_thread_are_planned() -> None:
-    options, source = TrainOptions(task="multinomial", resident_rows=100), PROBLEM.in_memory()
-    needs = [set_up(source, replace(options, threads=threads)).memory(1).driver_bytes for threads in (1, 3)]
-    assert needs[1] - needs[0] == 2 * PART_SCORES * 8 * 4 * source.n_rows
+    source = make_classes(3, n=10_000, d=3, n_classes=200).in_memory()
+    options = TrainOptions(task="multinomial", resident_rows=100)
+    needs = [set_up(source, replace(options, threads=threads)).memory(1).driver_bytes for threads in (3, 5)]
+    assert needs[1] - needs[0] == 2 * PART_SCORES * 8 * 200 * newton.PART_ROWS
 
 
 def test_a_sample_without_room_is_noted() -> None:
