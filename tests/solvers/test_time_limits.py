@@ -11,10 +11,13 @@ import pytest
 
 from streamsvm.losses.convex import Kinks
 from streamsvm.numeric.rows import Rows
+from streamsvm.problems.classification import Hinge
 from streamsvm.solvers.crammer_singer.block_ascent import ClassAscent
 from streamsvm.solvers.crammer_singer.kernel_active_set import solve_by_interior_point
 from streamsvm.solvers.cutting_plane import coordinate_ascent, small_qp
 from streamsvm.solvers.cutting_plane.kink_path import minimise_kinks
+from streamsvm.solvers.cutting_plane.line_search import AnyLoss, AnyLossState, RowSample
+from streamsvm.solvers.cutting_plane.score_model import minimise_model
 from streamsvm.solvers.cutting_plane.smoothed_newton import HingeRows, Linear, minimise
 from streamsvm.solvers.decomposition.all_active import solve_in_factor
 from streamsvm.solvers.one_class.solver import find_nearest
@@ -41,6 +44,11 @@ def ascend() -> Any:
     return coordinate_ascent.ascend([part], 1.0, ZERO, 0.0, 1e-9, 10_000, (0,))
 
 
+def minimise_any_loss() -> Any:
+    sample = RowSample(1.0, np.arange(N), 1.0, is_whole=True, held=ROWS, loss=Hinge((C, C)))
+    return minimise_model(AnyLoss(sample.loss, tol=1e-9), sample, AnyLossState.at_zero(WIDTH))
+
+
 def minimise_softmax() -> Any:
     sample = newton.Sample(ALL, np.full(K, C), 1.0, 1, np.float64)
     start = np.zeros((K, WIDTH))
@@ -59,6 +67,7 @@ SOLVERS: dict[str, Callable[[], Any]] = {
     "kinks": lambda: minimise_kinks(ROWS, Kinks(-Y[None], Y[None], COSTS[None]), 1.0, 1e-12, 300, ZERO, NONE),
     "ascent": ascend,
     "ascent, all classes": ascend_classes,
+    "any loss": minimise_any_loss,
     "nearest point": lambda: find_nearest(X, np.ones(N), N / 4),
     "softmax": minimise_softmax,
     "kernel, all classes": solve_class_kernel,

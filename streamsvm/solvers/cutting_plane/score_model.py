@@ -46,7 +46,7 @@ from streamsvm.solvers.cutting_plane.cuts import (
 )
 from streamsvm.solvers.cutting_plane.master import MASTER_SHARE, solve_cuts
 from streamsvm.solvers.cutting_plane.smoothed_newton import Linear
-from streamsvm.system import interrupts
+from streamsvm.system import deadline, interrupts
 
 MOST_FEATURES = SAMPLE_ROWS // ROWS_A_FEATURE  # with more features, the cuts of the model would take too much memory
 SAMPLE_ROW_BYTES = 8 * 28  # a row of a sample without its features: costs, scores, and sort buffers
@@ -265,7 +265,7 @@ def minimise_by_cuts(
 
     Return the minimiser, the minimiser of the master problem, the points (p, width) at which cuts of the sample were
     made, and the multipliers of these cuts; the multipliers of the last points may be missing. The search also ends
-    after `most_steps`, or after IDLE_STEPS successive steps without progress.
+    after `most_steps`, after IDLE_STEPS successive steps without progress, or at the deadline.
 
     search: returns points on the segment between two ends (2, width), ordered from its start, and the losses and cuts
     of the sample there. model: the correction, with the slope g_S - g. state: the state with the cuts over all rows,
@@ -295,7 +295,7 @@ def minimise_by_cuts(
         best = W[at]
         moves = lowest - objectives[at] > MOVES * abs(objectives[at]) or bound - highest > MOVES * abs(bound)
         lowest, highest, idle = min(lowest, float(objectives[at])), max(highest, bound), 0 if moves else idle + 1
-        if objectives[at] - bound <= share * lowest or idle >= IDLE_STEPS:
+        if objectives[at] - bound <= share * lowest or idle >= IDLE_STEPS or deadline.is_over():
             break
         chosen = np.unique(np.minimum([max(at, 1), at + 1], len(W) - 1))
         points, new = np.vstack((points, W[chosen])), new.pick(chosen)
