@@ -193,25 +193,6 @@ class Sample:
         return matrix
 
 
-@dataclass(frozen=True)
-class Product:
-    """The product A x B of a matrix of the classes and one of the features, as eigenvalues and eigenvectors.
-
-    axes: the eigenvectors of B; None if B is diagonal.
-    """
-
-    of_classes: F64
-    classes: F64
-    of_features: F64
-    axes: F64 | None
-
-    def solve(self, U: F64) -> F64:
-        """Return the product of the inverse of I + A x B with U (K, d+1)."""
-        inner = self.classes.T @ (U if self.axes is None else U @ self.axes)
-        outer = self.classes @ (inner / (1.0 + self.of_classes[:, None] * self.of_features))
-        return outer if self.axes is None else outer @ self.axes.T
-
-
 Axes = tuple[F64, F64 | None]  # eigenvalues of a matrix of the features, and eigenvectors (None: it is diagonal)
 
 
@@ -221,10 +202,17 @@ def find_axes(B: F64) -> Axes:
     return np.maximum(of_features, 0.0), axes
 
 
-def find_product(A: F64, axes: Axes) -> Product:
-    """Return A x B. axes: those of B."""
+def invert_product(A: F64, axes: Axes) -> Solve:
+    """Return the product of the inverse of I + A x B with a matrix (K, d+1). axes: those of B."""
     of_classes, classes = np.linalg.eigh(A)
-    return Product(np.maximum(of_classes, 0.0), classes, *axes)
+    of_features, vectors = axes
+    values = 1.0 + np.maximum(of_classes, 0.0)[:, None] * of_features
+
+    def solve(U: F64) -> F64:
+        outer: F64 = classes @ ((classes.T @ (U if vectors is None else U @ vectors)) / values)
+        return outer if vectors is None else outer @ vectors.T
+
+    return solve
 
 
 def find_share(n_rows: float, width: float) -> float:
@@ -378,4 +366,4 @@ def _find_preconditioner(
     if solve is not None:
         return solve, None
     axes = known or find_axes(sample.sum_features(shares, np.zeros_like(model.centre))[1])
-    return find_product(sample.sum_classes(shares)[0], axes).solve, axes
+    return invert_product(sample.sum_classes(shares)[0], axes), axes

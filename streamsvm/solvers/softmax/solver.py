@@ -24,7 +24,6 @@ import numpy as np
 
 from streamsvm.losses.classes import read_costs
 from streamsvm.losses.softmax import count_rows, find_slopes, measure
-from streamsvm.numeric.rounding import bound_rounding
 from streamsvm.numeric.rows import F64, Rows, to_factor
 from streamsvm.passes import Scan, grows
 from streamsvm.solvers.cutting_plane import cuts
@@ -174,7 +173,7 @@ class Softmax(SampleModel):
             of_fit = max(own, newton.find_share(n_counted, FIT_ROWS * min(start.shape[1], len(start) - 1)))
             shrunk = sample.shrink(point.shares, means, of_fit, own)
             B = (1.0 - of_fit) * fitted + (1.0 - own) * rest
-            solve = newton.find_product(A, newton.find_axes(fitted + rest)).solve
+            solve = newton.invert_product(A, newton.find_axes(fitted + rest))
         known = shrunk.look(scores).gradient + start
 
         def bend(U: F64) -> F64:
@@ -231,14 +230,14 @@ class Softmax(SampleModel):
         The terms of a loss or an entropy are at most C_i (1 + log K) and twice the size of C_i times a score. The
         probabilities of a row sum to 1 but for K roundings.
         """
-        for found in answers:
-            n_classes = len(self.class_costs)
-            larger = 1.0 + bound_rounding(found.n_rows + 8, 1.0)
-            state = replace(
-                state,
-                magnitudes=np.tile(2.0 * larger * found.sums, n_classes),
-                largest=np.tile(2.0 * found.largest, n_classes),
-                total_cost=larger * found.cost * (2.0 + float(np.log(n_classes))),
-                terms=min(state.terms + found.additions, found.n_rows) + 4.0 * n_classes + 32.0,
-            )
-        return state
+        if len(state.magnitudes):
+            return state
+        n_classes = len(self.class_costs)
+        state = cuts.take_magnitudes(state, answers, n_classes)
+        return replace(
+            state,
+            magnitudes=2.0 * state.magnitudes,
+            largest=2.0 * state.largest,
+            total_cost=state.total_cost * (2.0 + float(np.log(n_classes))),
+            terms=state.terms + 2.0 * n_classes + 16.0,
+        )
