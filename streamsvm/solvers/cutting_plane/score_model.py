@@ -31,7 +31,6 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from streamsvm.data.rows.source import RowSource
 from streamsvm.losses.pairs import ROWS_A_FEATURE, SAMPLE_ROWS
 from streamsvm.numeric.rows import F64, I64, add_combination, compute_scores
 from streamsvm.passes import grows
@@ -140,9 +139,9 @@ class Sample(ABC):
         return total[:width]
 
 
-def count_sample_bytes(source: RowSource, n_rows: int) -> int:
-    """Return the bytes of a sample."""
-    return 2 * (source.nbytes // source.n_rows + SAMPLE_ROW_BYTES) * n_rows
+def count_sample_bytes(row_bytes: int, n_rows: int) -> int:
+    """Return the bytes of a sample. row_bytes: those of a row in the data."""
+    return 2 * (row_bytes + SAMPLE_ROW_BYTES) * n_rows
 
 
 def count_model_bytes(width: int) -> int:

@@ -78,7 +78,7 @@ class RankingSolver(Solver):
         points, exact = 1 + self.drawn.most_points, 4 * len(solver.LONGER)  # exact scores are pairs of numbers
         scores = max(points, exact)
         model_bytes = count_model_bytes(d)
-        sample_bytes = count_sample_bytes(self.source, len(self.drawn.rows))
+        sample_bytes = count_sample_bytes(self.source.nbytes // self.source.n_rows, len(self.drawn.rows))
         return MemoryNeed(
             driver_bytes=parameters.driver_bytes(d) + 8 * ranking.ROW_VECTORS * n + sample_bytes + model_bytes,
             turn_bytes=parameters.turn_bytes(d) + 8 * (ranking.ROW_VECTORS - HELD_VECTORS) * n + model_bytes,
@@ -131,7 +131,7 @@ class FewRanksSolver(QueryRankingSolver):
         their tables. The driver holds the rows of the sample, and evaluates the histograms.
         """
         d, points = self.source.n_features, 1 + FEW_POINTS
-        sample_bytes = count_sample_bytes(self.source, len(self.found.rows))
+        sample_bytes = count_sample_bytes(self.source.nbytes // self.source.n_rows, len(self.found.rows))
         totals = points * max(histograms.histogram_bytes(self.found.totals.n_ranks), 8 * 4 * d)
         tables = 8 * (1 + points) * histograms.MOST_CELLS
         shared, measured = 8 * points * d + tables, histograms.MEASURE_BYTES + tables
