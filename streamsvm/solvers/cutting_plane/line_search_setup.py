@@ -87,11 +87,11 @@ class AnyLossSolver(LinearSolver):
         self.settings = about | problem.tell_loss(source, options) | others
         rows = draw_sample(count_sample_rows(source), n, options.seed, source.is_shuffled)
         self.drawn = line_search.RowSample(n / len(rows), rows, bias, len(rows) == n, loss=loss)
-        more_bytes = score_model.count_sample_bytes(source.nbytes // n, len(rows)) + score_model.count_model_bytes(
-            width
-        )
-        fits = more_bytes <= SAMPLE_SHARE * budget.spare_bytes
+        model_bytes = score_model.count_model_bytes(width) + 3 * 8 * score_model.MOST_POINTS * width
+        more_bytes = score_model.count_sample_bytes(source.nbytes // n, len(rows)), model_bytes
+        fits = sum(more_bytes) <= SAMPLE_SHARE * budget.spare_bytes
         self.has_sample = may_sample and fits and self.drawn.is_enough(width)
+        self.more_bytes = more_bytes if self.has_sample else (0, 0)
         self.sample = FirstSample(len(rows), is_held=True) if self.has_sample else None
 
     def start(self) -> line_search.AnyLossState:
@@ -112,14 +112,9 @@ class AnyLossSolver(LinearSolver):
 
         The totals of a task are cuts and, in the first pass, the magnitudes of the rows. The driver holds the sample.
         """
-        width, k, more = self.source.n_features + 1, len(line_search.ANY_LOSS_STEPS), (0, 0)
-        if self.has_sample:
-            k, model_bytes = score_model.MOST_POINTS, score_model.count_model_bytes(width)
-            sample_bytes = score_model.count_sample_bytes(
-                self.source.nbytes // self.source.n_rows, len(self.drawn.rows)
-            )
-            more = sample_bytes, model_bytes + 3 * 8 * k * width
-        return self.parameters.need_memory(width, 8 * width * (k + 2) + 16 * k, 8 * width * k, *more)
+        width, k = self.source.n_features + 1, len(line_search.ANY_LOSS_STEPS)
+        k = score_model.MOST_POINTS if self.has_sample else k
+        return self.parameters.need_memory(width, 8 * width * (k + 2) + 16 * k, 8 * width * k, *self.more_bytes)
 
 
 BESIDE_CUTS = 128  # cuts that an accompanying line search keeps; if it falls behind, it is dropped much earlier
