@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from streamsvm.data.rows.source import RowSource, find_largest_tile, plan_groups
-from streamsvm.losses.softmax import score_bytes as count_score_bytes
+from streamsvm.losses.softmax import score_bytes
 from streamsvm.numeric.rows import Rows
 from streamsvm.options import TrainOptions, count_driver_threads
 from streamsvm.passes import MemoryNeed, Requests
@@ -16,17 +16,16 @@ from streamsvm.problems.classification import MULTINOMIAL
 from streamsvm.solvers.crammer_singer.setup import ClassModel
 from streamsvm.solvers.cutting_plane.cuts import add_magnitudes, master_bytes, most_cuts, start_magnitudes
 from streamsvm.solvers.cutting_plane.master import scale_costs, solve_master
-from streamsvm.solvers.cutting_plane.sample_model import FIRST_STEPS, STEPS, solve
 from streamsvm.solvers.cutting_plane.setup import NO_ROWS
 from streamsvm.solvers.options import SoftmaxOptions
 from streamsvm.solvers.softmax.newton import MOST_AXES, MOST_CURVED, PART_ROWS, SUMMED_PARTS
-from streamsvm.solvers.softmax.solver import SECANTS, WIDE, Softmax, State
+from streamsvm.solvers.softmax.solver import FIRST_STEPS, SECANTS, STEPS, WIDE, Softmax, State, solve
 from streamsvm.solvers.solver import Budget, FirstSample, Solver
 
 MORE_COPIES = 2  # copies of the sample while it is fetched, besides those that are held
 LEAST_CUTS, CUTS_BYTES = 16, 128 << 20  # the cuts take about so many bytes, but are at least so many
 ROW_VECTORS = 4  # vectors of 8 bytes for each row of the sample
-SCORES = 6  # numbers of 8 bytes for each row of the sample and each class: scores, moves, probabilities
+SCORES = 6  # numbers for each row of the sample and each class: scores, moves, probabilities
 PART_SCORES = 2  # numbers for each row of a part and each class, on each thread: intermediate results
 HELD_VECTORS = 17 + 2 * SECANTS  # vectors of the width of W in the driver during a pass, besides the cuts
 STEP_VECTORS = 12 + SUMMED_PARTS  # further vectors during a step in memory
@@ -90,16 +89,16 @@ class SoftmaxSolver(ClassModel, Solver):
         is_summed = width <= MOST_CURVED
         curved = 8 * (width**2 if is_summed else K * K + width)
         points = 8 * (max(len(FIRST_STEPS), len(STEPS)) + 1) * width
-        n, (row_bytes, score_bytes) = self.parameters.resident_rows, self._find_row_bytes()
+        n, (row_bytes, class_bytes) = self.parameters.resident_rows, self._find_row_bytes()
         held = 8 * (most + HELD_VECTORS) * width + 16 * most**2 + 2 * curved + n * row_bytes
         axes = 8 * (self.source.n_features + 1) ** 2 if self.source.n_features <= MOST_AXES else 0
         step = 8 * STEP_VECTORS * width + 5 * axes + (2 + SUMMED_PARTS * is_summed) * curved
-        step += 4 * PART_ROWS * self.source.n_features + SCORES * n * score_bytes
-        step += PART_SCORES * self.parameters.threads * min(PART_ROWS, self.source.n_rows) * score_bytes
+        step += 4 * PART_ROWS * self.source.n_features + SCORES * n * class_bytes
+        step += PART_SCORES * self.parameters.threads * min(PART_ROWS, self.source.n_rows) * class_bytes
         new = 8 * (most + NEW_VECTORS) * width + 2 * curved + master_bytes(width, most)
         turn = max(step, new, MORE_COPIES * n * row_bytes)
         turn = max(0, turn - LEAST_TOTALS * (points + curved))
-        walk = threads * count_score_bytes(K, find_largest_tile(self.source))
+        walk = threads * score_bytes(K, find_largest_tile(self.source))
         return MemoryNeed(held + turn, turn, points + curved, 2 * points, walk_bytes=walk)
 
 

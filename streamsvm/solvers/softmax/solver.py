@@ -1,6 +1,6 @@
-"""Multinomial logistic regression by a sample of the rows and passes over all rows (cutting_plane.sample_model).
+"""Multinomial logistic regression by a sample of the rows and passes over all rows: few reads of the data.
 
-    P(W) = 1/2 |W|^2 + sum_i C_i (log sum_k exp(w_k.x_i) - w_{y_i}.x_i)
+    P(W) = 1/2 |W|^2 + L(W),      L(W) = sum_i C_i (log sum_k exp(w_k.x_i) - w_{y_i}.x_i)
 
 W is one vector of K (d+1) entries, whose K parts are the weights w_k of the classes, each with the weight of the
 constant feature last. A cut is made of the probabilities at a point (losses.softmax); it is also a point of the dual
@@ -8,8 +8,25 @@ problem
 
     D(p) = sum_i C_i H(p_i) - 1/2 sum_k |sum_i C_i (p_ik - [k = y_i]) x_i|^2
 
+Let L_S be the loss of a sample S in memory, weighted to stand for all rows. At the best point V so far, the corrected
+loss of the sample
+
+    L_V(W) = L_S(W) + (g - g_S).(W - V) + (L(V) - L_S(V))            g, g_S: gradients of L and L_S at V
+
+has the value and the slope of L. The step to the minimiser of 1/2 |W|^2 + L_V(W) is found in memory. A pass evaluates P
+at several points of this step and makes cuts over all rows there. The lower bound is the value of the master problem
+over these cuts (cutting_plane.cuts), so it never depends on the sample. Without a best point, the first step leads from
+0 to the sample's minimiser.
+
+A step to the master's minimiser replaces a step of the model that did not lower P. So the passes converge as cutting
+planes with a line search do, even if the sample misleads.
+
 If W has few entries, a pass also sums the Hessian of the loss of all rows at one point. The model is then corrected by
 half the quadratic form of the difference between this Hessian and the Hessian of the sample.
+
+Sources: Shamir, Srebro & Zhang 2014, "Communication-efficient distributed optimization using an approximate Newton-type
+method", ICML (the corrected loss); Franc & Sonnenburg 2008, "Optimized cutting plane algorithm for support vector
+machines", ICML (cuts along a line).
 """
 
 from __future__ import annotations
@@ -18,21 +35,23 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from operator import add
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
 from streamsvm.losses.classes import read_costs
 from streamsvm.losses.softmax import count_rows, find_slopes, measure
-from streamsvm.numeric.rows import F64, Rows, to_factor
-from streamsvm.passes import Scan, grows
+from streamsvm.numeric.rows import F64, I64, Rows, draw_sample, find_first_rows, to_factor
+from streamsvm.passes import All, Requests, Scan, Step, Take, grows
 from streamsvm.solvers.cutting_plane import cuts
-from streamsvm.solvers.cutting_plane.cuts import RowSums
+from streamsvm.solvers.cutting_plane.cuts import CutSettings, CutState, RowSums
 from streamsvm.solvers.cutting_plane.line_search import CutTotals
-from streamsvm.solvers.cutting_plane.sample_model import ModelState, SampleModel
+from streamsvm.solvers.cutting_plane.master import take_cuts
 from streamsvm.solvers.softmax import newton
 from streamsvm.solvers.softmax.newton import MOST_CURVED, PART_ROWS, Model, Sample, add_fit, add_hessian, minimise
 
+FIRST_STEPS = (0.3, 0.7, 1.0)  # points of the first step, from 0 to the sample's minimiser: it may overfit
+STEPS = (0.5, 0.75, 1.0, 1.5)  # points of a later step, as multiples of the last step taken
 ALL_SHARE = 0.5  # 1/2 |grad P|^2 is reduced to this share of the requested gap if all rows are in memory
 MODEL_SHARE = 0.1  # 1/2 |gradient|^2 of the model is reduced to this share of the requested gap
 GAP_SHARE = 0.001  # or to this share of the current gap
@@ -97,14 +116,19 @@ def add_points(totals: SoftmaxTotals, rows: Rows, W: F64, class_costs: F64, bias
 
 
 @dataclass
-class State(ModelState):
-    """The state of a run.
+class State(CutState):
+    """The state of a run. Vectors are flat (width,).
 
-    moves, changes (p, width): the last moves of the best point, and the changes of the gradient of P. curved_at
-    (width,), curvature: a point of the last pass, and the Hessian of L there (width, width) or, with many weights, the
-    sums of `add_fit` (K, K + d+1).
+    slope: the gradient of L at best_w. step: the last step taken, as a share of the whole step. resident: the numbers
+    of the sample's rows, ascending. n_rows: the number of all rows. moves, changes (p, width): the last moves of the
+    best point, and the changes of the gradient of P. curved_at (width,), curvature: a point of the last pass, and the
+    Hessian of L there (width, width) or, with many weights, the sums of `add_fit` (K, K + d+1).
     """
 
+    slope: F64 = grows("d")
+    step: float = 1.0
+    resident: I64 = grows("r", dtype=np.int64)
+    n_rows: int = 0
     moves: F64 = grows("p", "d")
     changes: F64 = grows("p", "d")
     curved_at: F64 = grows("h")
@@ -112,17 +136,29 @@ class State(ModelState):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Softmax(SampleModel):
+class Softmax(CutSettings):
     """The settings of the solver.
 
-    class_costs (K,): C_i of the classes, before sample weights. bias_feature: the value of the constant feature.
-    threads: the number of threads of the computations in memory.
+    class_costs (K,): C_i of the classes, before sample weights. resident_rows: the size of the sample; seed: its seed.
+    bias_feature: the value of the constant feature. threads: the number of threads of the computations in memory.
     """
 
     class_costs: tuple[float, ...]
+    resident_rows: int
+    seed: int = 0
     bias_feature: float = 1.0
     threads: int = 1
-    state: ClassVar[type[ModelState]] = State
+
+    def start(self, width: int, n_rows: int, is_shuffled: bool) -> State:
+        """Return the state before the first pass: W = 0, and a sample."""
+        resident = draw_sample(self.resident_rows, n_rows, self.seed, is_shuffled)
+        return replace(State.at_zero(width), resident=resident, n_rows=n_rows)
+
+    def choose_steps(self, state: State) -> F64:
+        """Return the points of a pass, as shares of the step."""
+        if len(state.resident) == state.n_rows:
+            return np.array([state.step])
+        return state.step * np.array(STEPS) if len(state.slope) else np.array(FIRST_STEPS)
 
     def shape(self, vectors: F64) -> F64:
         """Return flat vectors (.., width) as matrices (.., K, d+1)."""
@@ -134,13 +170,13 @@ class Softmax(SampleModel):
         return self.tol < NARROW_TOL or max(self.class_costs) > HIGH_COST
 
     def hold(self, rows: Rows) -> Sample:
-        """See SampleModel."""
+        """Return the sample. Each row's weight counts the rows that it represents."""
         is_small = rows.nbytes <= SMALL_BYTES and len(self.class_costs) * rows.X.shape[1] <= WIDE
         dtype = np.float64 if self.needs_float64 or is_small else np.float32
         return Sample(rows, np.array(self.class_costs), self.bias_feature, self.threads, dtype)
 
     def minimise(self, sample: Sample, state: State) -> F64:
-        """See SampleModel."""
+        """Return the minimiser of the model, (width,), or of the sample's own problem if there is no best point."""
         start, is_all = self.shape(state.best_w), sample.n_rows == state.n_rows
         if not len(state.slope) or not len(state.curvature) or is_all:
             share = ALL_SHARE * self.tol if is_all else FIRST_SHARE
@@ -190,7 +226,7 @@ class Softmax(SampleModel):
         return start + self.shape(found)
 
     def look_at(self, points: F64, held: Rows | None) -> Scan:
-        """See SampleModel."""
+        """Return the scan for the losses, the cuts and the sums of the loss at the points, (k, width)."""
         W = self.shape(points)
         n_classes, width = W.shape[1:]
         curved = (W[0].size, W[0].size) if W[0].size <= MOST_CURVED else (n_classes, n_classes + width)
@@ -198,14 +234,14 @@ class Softmax(SampleModel):
         return Scan(start, add_points, add, (W, np.array(self.class_costs), self.bias_feature), held=held)
 
     def read(self, state: State, points: F64, found: SoftmaxTotals) -> tuple[State, RowSums]:
-        """See SampleModel."""
+        """Return the state with the sums of the curvature that the scan found, and the cuts at the points."""
         if len(found.curvature) and np.isfinite(found.curvature).all():
             state = replace(state, curved_at=points[CURVED_AT], curvature=found.curvature)
         sizes = np.full(len(points), state.total_cost)
         return state, RowSums(-found.gradients.reshape(points.shape), found.costs, sizes)
 
     def take_move(self, before: State, state: State) -> State:
-        """See SampleModel."""
+        """Return the state with the move of the best point since the state `before`."""
         move = state.best_w - before.best_w
         if not len(before.slope) or not np.any(move):
             return state
@@ -217,7 +253,7 @@ class Softmax(SampleModel):
         return replace(state, moves=keep(state.moves, move), changes=keep(state.changes, change))
 
     def look_for_rounding(self, state: State, held: Rows | None) -> list[Scan]:
-        """See SampleModel."""
+        """Return the scan of the first pass that bounds rounding errors."""
         if len(state.magnitudes):
             return []
         start = partial(cuts.start_magnitudes, len(state.best_w) // len(self.class_costs))
@@ -225,7 +261,7 @@ class Softmax(SampleModel):
         return [Scan(start, cuts.add_magnitudes, add, shared, held=held)]
 
     def take_rounding(self, state: State, answers: Sequence[Any]) -> State:
-        """See SampleModel.
+        """Return the state with the results of the scan of `look_for_rounding`.
 
         The terms of a loss or an entropy are at most C_i (1 + log K) and twice the size of C_i times a score. The
         probabilities of a row sum to 1 but for K roundings.
@@ -241,3 +277,34 @@ class Softmax(SampleModel):
             total_cost=state.total_cost * (2.0 + float(np.log(n_classes))),
             terms=state.terms + 2.0 * n_classes + 16.0,
         )
+
+
+def solve(settings: Softmax, state: State) -> Requests:
+    """Train from a state. A run resumed from the state in any `Step` gives the same bits."""
+    rows = yield Take(state.resident)
+    held = find_first_rows(rows, state.resident)
+    sample = settings.hold(rows.weigh(state.n_rows / rows.n_rows))
+    del rows
+    while True:
+        before = state
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            end = settings.minimise(sample, state) if state.stuck % 2 == 0 else state.master_w
+        if not np.isfinite(end).all():
+            end = state.master_w
+        steps = settings.choose_steps(state)
+        points = state.best_w + steps[:, None] * (end - state.best_w)
+        found, *others = yield All([settings.look_at(points, held), *settings.look_for_rounding(state, held)])
+        state = settings.take_rounding(state, others)
+        state, new = settings.read(state, points, found)
+        state = settings.take_move(before, take_best(state, points, steps, found, new))
+        state = take_cuts(state, before, new, settings.max_cuts, settings.tol)
+        del before, points, found, new, end, others  # otherwise held during the checkpoint and the next step
+        yield Step(state, state.progress, cuts.find_status(state, settings.tol))
+
+
+def take_best(state: State, points: F64, steps: F64, found: CutTotals, new: RowSums) -> State:
+    """Return the state moved to the best of the points if it lowers P, and with the step for the next pass."""
+    moved, best = cuts.move_to_lowest(state, points, found.losses)
+    if moved is state:
+        return replace(state, step=state.step / 4)
+    return replace(moved, slope=-new.vectors[best], step=float(np.clip(steps[best], 0.25, 1.0)))
