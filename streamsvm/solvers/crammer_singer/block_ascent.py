@@ -44,6 +44,7 @@ from streamsvm.solvers.cutting_plane.coordinate_ascent import AscentRows, Visit,
 
 WHOLE_SHARE = 0.5  # if all rows are in memory, the ascent ends at this share of the requested gap
 KEPT_SHARE = 0.7  # of the resident rows: with many classes, more rows have close scores than with two
+EPOCHS = 15  # the maximum number of epochs on a block in the first passes: the last epochs visit few rows
 SMALL = 0.02  # on a block, a violation below this share of the largest one is small
 STEPS = np.arange(1, 9) / 8  # steps at which a pass evaluates P, from the best point (0) to the point of the shares (1)
 
@@ -181,6 +182,7 @@ class ClassAscent(block_ascent.BlockAscent):
     """Settings of block ascent for Crammer-Singer. class_costs (K,): C_i of the classes, before sample weights."""
 
     kept_share: ClassVar[float] = KEPT_SHARE
+    first_epochs: ClassVar[int] = EPOCHS
 
     @property
     def n_classes(self) -> int:

@@ -103,6 +103,7 @@ class BlockAscent:
     bias_feature: float = 1.0
     seed: int = 0
     kept_share: ClassVar[float] = KEPT_SHARE
+    first_epochs: ClassVar[int] = EPOCHS  # on a block
 
     @property
     def n_rows(self) -> int:
@@ -337,7 +338,7 @@ class DualTotals(RowTotals):
 
 def begin(settings: BlockAscent, at_zero: S, share: F64) -> S:
     """Return the state before the first pass with given shares."""
-    epochs = EPOCHS if len(settings.list_blocks()) > 1 else MOST_EPOCHS
+    epochs = settings.first_epochs if len(settings.list_blocks()) > 1 else MOST_EPOCHS
     epochs, n_resident = (WHOLE_EPOCHS, settings.n_rows) if settings.keeps_all else (epochs, 0)
     terms, resident, mean = count_terms(settings), np.arange(n_resident), np.zeros(len(at_zero.best_w))
     return replace(at_zero, terms=terms, share=share, proved=share, resident=resident, epochs=epochs, mean_w=mean)
