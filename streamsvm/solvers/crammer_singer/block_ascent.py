@@ -65,16 +65,7 @@ def _score(X: Split, i: int, bias_feature: float, V: F64, scores: F64) -> None:
 
 @njit(cache=True, nogil=True)
 def _visit(
-    X: Split,
-    y: I32,
-    costs: F64,
-    squares: F64,
-    bias_feature: float,
-    order: I64,
-    V: F64,
-    share: F64,
-    limit: float,
-    least: float,
+    X: Split, y: I32, costs: F64, squares: F64, bias: float, order: I64, V: F64, share: F64, limit: float, least: float
 ) -> tuple[float, float, int]:
     """Visit the rows of `order`, and move the rows that stay in the ascent to the front of `order`.
 
@@ -86,7 +77,7 @@ def _visit(
     lead, changes = np.empty(V.shape[1]), np.empty(V.shape[1])
     for place in range(order.size):
         i = order[place]
-        _score(X, i, bias_feature, V, lead)
+        _score(X, i, bias, V, lead)
         own = lead[y[i]]
         for k in range(lead.size):
             lead[k] = 1.0 + (lead[k] - own)
@@ -102,7 +93,7 @@ def _visit(
             for k in range(changes.size):
                 changes[k] *= costs[i]
             for k in range(changes.size):
-                V[-1, k] += bias_feature * changes[k]
+                V[-1, k] += bias * changes[k]
             add_row_to_all(X.values, X.indices, X.indptr, i, changes, V)
     return gap, worst, n
 

@@ -261,9 +261,7 @@ def ascend(
             seen = part.visit(draws, bias_feature, w, limit)
             gap, cost, worst = gap + seen.gap, cost + seen.gained, max(worst, seen.worst)
             part.order = part.order[: seen.n_left]
-        limit, enough = worst, wanted
-        if tol > 0.0:
-            enough = max(wanted, tol * (cost - float(np.vdot(w, w)) / 2))
+        limit, enough = worst, max(wanted, tol * (cost - float(np.vdot(w, w)) / 2)) if tol > 0.0 else wanted
         if not tries_all:
             mean += (w - mean) / min(len(gaps) + 1, MEAN_EPOCHS)
         gaps.append(gap)

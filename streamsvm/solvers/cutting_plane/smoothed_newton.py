@@ -173,8 +173,7 @@ def minimise(data: HingeRows, linear: Linear, tol: float, start: F64, smoothing:
             best_w, lowest = w, objective
         if bound > highest:
             best_shares, highest = shares, bound
-        is_enough = lowest - highest <= tol * abs(lowest)
-        if is_enough or idle == MOST_IDLE_STEPS or deadline.is_over():
+        if lowest - highest <= tol * abs(lowest) or idle == MOST_IDLE_STEPS or deadline.is_over():
             break
         added = float(costs @ (np.maximum(slack, 0.0) - shares * slack))
         if objective - bound <= 2.0 * added:

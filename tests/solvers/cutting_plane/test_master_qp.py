@@ -233,7 +233,7 @@ class CountedFactorisations:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.count = 0
-        monkeypatch.setattr("streamsvm.solvers.cutting_plane.master.dpotrf", self)
+        monkeypatch.setattr("streamsvm.numeric.equations.dpotrf", self)
 
     def __call__(self, matrix: F64, lower: int) -> tuple[F64, int]:
         self.count += 1
