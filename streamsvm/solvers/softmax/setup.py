@@ -19,7 +19,7 @@ from streamsvm.solvers.cutting_plane.master import scale_costs, solve_master
 from streamsvm.solvers.cutting_plane.setup import NO_ROWS
 from streamsvm.solvers.options import SoftmaxOptions
 from streamsvm.solvers.softmax.newton import MOST_AXES, MOST_CURVED, PART_ROWS, SUMMED_PARTS
-from streamsvm.solvers.softmax.solver import SECANTS, STEPS, WIDE, Softmax, State, solve
+from streamsvm.solvers.softmax.solver import FIRST_STEPS, SECANTS, STEPS, WIDE, Softmax, State, solve
 from streamsvm.solvers.solver import Budget, FirstSample, Solver
 
 MORE_COPIES = 2  # copies of the sample while it is fetched, besides those that are held
@@ -88,7 +88,7 @@ class SoftmaxSolver(ClassModel, Solver):
         width, K, most = self.width, len(self.parameters.class_costs), self.parameters.most_cuts(self.width)
         is_summed = width <= MOST_CURVED
         curved = 8 * (width**2 if is_summed else K * K + width)
-        points = 8 * (len(STEPS) + 2) * width
+        points = 8 * (max(len(FIRST_STEPS), len(STEPS)) + 1) * width
         n, (row_bytes, class_bytes) = self.parameters.resident_rows, self._find_row_bytes()
         held = 8 * (most + HELD_VECTORS) * width + 16 * most**2 + 2 * curved + n * row_bytes
         axes = 8 * (self.source.n_features + 1) ** 2 if self.source.n_features <= MOST_AXES else 0

@@ -62,7 +62,6 @@ HIGH_COST = 1e4  # and all costs are lower: the curvature of the penalty is 1, w
 FEW = 8  # the minimiser of one row in FEW is the start for a sample of more than FEW parts
 FIT_ROWS = 0.2  # so many rows for each dimension of the fit give it half of the model; a feature needs 1
 SECANTS = 4  # the largest number of moves kept for L-BFGS
-ASIDE = 0.1  # the distance of a point beside the move, as a share of the move (largest entries)
 CURVED_AT = 2  # the Hessian is summed at this point of a pass, the third, unless the only point is that of all rows
 
 
@@ -155,21 +154,11 @@ class Softmax(CutSettings):
         resident = draw_sample(self.resident_rows, n_rows, self.seed, is_shuffled)
         return replace(State.at_zero(width), resident=resident, n_rows=n_rows)
 
-    def choose_points(self, state: State, end: F64) -> tuple[F64, F64]:
-        """Return the points of a pass, (k, width), and their steps as shares of the move from the best point to `end`.
-
-        The last of several points lies beside the move, against the gradient. The lower bound lacks 1/2 |gradient|^2,
-        most of it along directions of high curvature. The cut at this point shows how the gradient changes there.
-        """
-        move, steps = end - state.best_w, state.step * np.array(STEPS) if len(state.slope) else np.array(FIRST_STEPS)
+    def choose_steps(self, state: State) -> F64:
+        """Return the points of a pass, as shares of the step."""
         if len(state.resident) == state.n_rows:
-            steps = np.array([state.step])
-        points = state.best_w + steps[:, None] * move
-        if len(steps) < len(STEPS):
-            return points, steps
-        gradient = state.best_w + state.slope
-        aside = ASIDE * np.max(np.abs(move)) / max(np.max(np.abs(gradient)), np.finfo(float).tiny) * gradient
-        return np.vstack((points, points[CURVED_AT] - aside)), np.append(steps, steps[CURVED_AT])
+            return np.array([state.step])
+        return state.step * np.array(STEPS) if len(state.slope) else np.array(FIRST_STEPS)
 
     def shape(self, vectors: F64) -> F64:
         """Return flat vectors (.., width) as matrices (.., K, d+1)."""
@@ -302,7 +291,8 @@ def solve(settings: Softmax, state: State) -> Requests:
             end = settings.minimise(sample, state) if state.stuck % 2 == 0 else state.master_w
         if not np.isfinite(end).all():
             end = state.master_w
-        points, steps = settings.choose_points(state, end)
+        steps = settings.choose_steps(state)
+        points = state.best_w + steps[:, None] * (end - state.best_w)
         found, *others = yield All([settings.look_at(points, held), *settings.look_for_rounding(state, held)])
         state = settings.take_rounding(state, others)
         state, new = settings.read(state, points, found)
