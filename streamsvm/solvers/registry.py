@@ -157,6 +157,7 @@ SOLVERS = [
         losses=("convex",),
         own=own_options.AnyLossOptions,
         solver="streamsvm.solvers.cutting_plane.line_search_setup:AnyLossSolver",
+        process_bytes=OTHER_BYTES,
         compiled=("any-loss",),
     ),
     SolverRecord(

@@ -341,30 +341,26 @@ class RowSample(Sample):
 
 @dataclass
 class AnyLossState(SampleState):
-    """The state of a run.
+    """The state of a run. cost_at_zero: the sum of l_i(0) + K_i, where K_i is the steepest slope of l_i."""
 
-    has_sample: whether the run uses a sample. cost_at_zero: the sum of l_i(0) + K_i, where K_i is the steepest slope of
-    l_i.
-    """
-
-    has_sample: bool = False
     cost_at_zero: float = 0.0
-    added: ClassVar[tuple[str, ...]] = (*SampleState.added, "has_sample", "cost_at_zero")
+    added: ClassVar[tuple[str, ...]] = (*SampleState.added, "cost_at_zero")
 
 
-def solve_any_loss(settings: AnyLoss, sample: RowSample, state: AnyLossState) -> Requests:
+def solve_any_loss(settings: AnyLoss, sample: RowSample | None, state: AnyLossState) -> Requests:
     """Run Algorithm 1 from a state. A run that is resumed from the state in any `Step` gives the same bits.
 
-    sample: its rows are read first, if the run uses a sample.
+    sample: its rows are read first; None without a sample.
     """
     width, bias, held = len(state.best_w), settings.bias_feature, None
-    has_sample = state.has_sample and (not state.passes or state.cost_at_zero > 0.0)  # earlier versions had none
-    if has_sample:
+    if state.passes and state.cost_at_zero == 0.0:
+        sample = None  # the run was started by an earlier version, without a sample
+    if sample is not None:
         sample = replace(sample, held=(yield Take(sample.rows)))
         held = find_first_rows(sample.held, sample.rows)
     while True:
         before, points = state, np.empty((0, width))
-        if has_sample:
+        if sample is not None:
             state, points = choose_points(settings, sample, state)
         if not len(points):
             points = np.stack([state.best_w + step * (state.master_w - state.best_w) for step in ANY_LOSS_STEPS])

@@ -86,17 +86,17 @@ class AnyLossSolver(LinearSolver):
         others = {"max_cuts": own.max_cuts, "class_weight": repr(options.class_weight)}
         self.settings = about | problem.tell_loss(source, options) | others
         rows = draw_sample(count_sample_rows(source), n, options.seed, source.is_shuffled)
-        self.drawn = line_search.RowSample(n / len(rows), rows, bias, len(rows) == n, loss=loss)
+        sample = line_search.RowSample(n / len(rows), rows, bias, len(rows) == n, loss=loss)
         model_bytes = score_model.count_model_bytes(width) + 3 * 8 * score_model.MOST_POINTS * width
         more_bytes = score_model.count_sample_bytes(source.nbytes // n, len(rows)), model_bytes
         fits = sum(more_bytes) <= SAMPLE_SHARE * budget.spare_bytes
-        self.has_sample = may_sample and fits and self.drawn.is_enough(width)
-        self.more_bytes = more_bytes if self.has_sample else (0, 0)
-        self.sample = FirstSample(len(rows), is_held=True) if self.has_sample else None
+        self.drawn = sample if may_sample and fits and sample.is_enough(width) else None
+        self.more_bytes = (0, 0) if self.drawn is None else more_bytes
+        self.sample = None if self.drawn is None else FirstSample(len(rows), is_held=True)
 
     def start(self) -> line_search.AnyLossState:
         """Return the state at w = 0."""
-        return replace(line_search.AnyLossState.at_zero(self.source.n_features + 1), has_sample=self.has_sample)
+        return line_search.AnyLossState.at_zero(self.source.n_features + 1)
 
     def warm_start(self, before: line_search.AnyLossState, factor: float) -> line_search.AnyLossState:
         """Return the initial state for costs `factor` times larger, with the cuts of the state `before`."""
@@ -112,8 +112,8 @@ class AnyLossSolver(LinearSolver):
 
         The totals of a task are cuts and, in the first pass, the magnitudes of the rows. The driver holds the sample.
         """
-        width, k = self.source.n_features + 1, len(line_search.ANY_LOSS_STEPS)
-        k = score_model.MOST_POINTS if self.has_sample else k
+        width = self.source.n_features + 1
+        k = len(line_search.ANY_LOSS_STEPS) if self.drawn is None else score_model.MOST_POINTS
         return self.parameters.need_memory(width, 8 * width * (k + 2) + 16 * k, 8 * width * k, *self.more_bytes)
 
 

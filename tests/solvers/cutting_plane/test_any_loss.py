@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from copy import deepcopy
+from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
@@ -15,9 +16,10 @@ from streamsvm.data.sources.in_memory import ArrayDataset
 from streamsvm.options import TrainOptions
 from streamsvm.passes import Take
 from streamsvm.problems.classification import Hinge
+from streamsvm.solvers import set_up as solvers
 from streamsvm.solvers.cutting_plane import line_search, line_search_setup
 from streamsvm.solvers.cutting_plane.cuts import is_noisy
-from streamsvm.solvers.cutting_plane.line_search import ANY_LOSS_STEPS, AnyLoss, AnyLossState, RowSample
+from streamsvm.solvers.cutting_plane.line_search import ANY_LOSS_STEPS, AnyLoss, AnyLossState
 from streamsvm.solvers.options import AnyLossOptions
 from streamsvm.solvers.solver import Budget, Solver
 from tests.conftest import Problem, make_problem
@@ -60,8 +62,17 @@ def test_a_sample_takes_a_part_of_the_memory() -> None:
     """Without it, cutting planes take little memory."""
     source, options = DENSE.in_memory(), TrainOptions()
     solvers = [line_search_setup.AnyLossSolver(source, options, AnyLossOptions(), Budget(n)) for n in (10**6, 10**9)]
-    assert [solver.has_sample for solver in solvers] == [False, True]
+    assert [solver.drawn is not None for solver in solvers] == [False, True]
     assert solvers[0].memory(1).driver_bytes < solvers[1].memory(1).driver_bytes
+
+
+@pytest.mark.parametrize(("megabytes", "has_sample"), [(400, False), (1000, True)])
+def test_a_sample_has_no_part_of_the_memory_of_any_process(megabytes: int, has_sample: bool) -> None:
+    """Otherwise limits that suffice without a sample would be refused."""
+    source = make_problem(4, n=20_000, d=50).in_memory()
+    options = TrainOptions(task="regress", solver="cutting-plane", memory_bytes=megabytes * 10**6)
+    fit: Any = solvers.set_up(replace(source, target=np.zeros(20_000), classes=None), options)
+    assert (fit.drawn is not None) == has_sample
 
 
 def test_a_warm_start_whose_objective_is_rounded_makes_cuts() -> None:
@@ -135,9 +146,9 @@ def test_cuts_lie_below_the_loss_whatever_was_rounded(seed: int, log_scale: int)
     y = (rng.random(30) < 0.5).astype(np.int32)
     source, loss = ArrayDataset(X, y, np.array([0, 1])), Hinge((0.7, 1.3))
     points = rng.standard_normal((len(ANY_LOSS_STEPS), 5)) * 10.0 ** -(log_scale / 2)
-    settings, sample = AnyLoss(loss), RowSample(1.0, np.arange(30), loss=loss)
+    settings = AnyLoss(loss)
     state = AnyLossState.at_zero(5)
-    solver = line_search.solve_any_loss(settings, sample, state)
+    solver = line_search.solve_any_loss(settings, None, state)
     requests: Any = next(solver)
     totals, sizes = (scan.start() for scan in requests.requests)
     for rows in source.tiles(0):
