@@ -34,15 +34,8 @@ import numpy as np
 from streamsvm.losses.pairs import ROWS_A_FEATURE, SAMPLE_ROWS
 from streamsvm.numeric.rows import F64, I64, add_combination, compute_scores
 from streamsvm.passes import grows
-from streamsvm.solvers.cutting_plane.cuts import (
-    CutSettings,
-    CutState,
-    RowSums,
-    cut_bytes,
-    extend_products,
-    is_noisy,
-    most_cuts,
-)
+from streamsvm.solvers.cutting_plane import cuts
+from streamsvm.solvers.cutting_plane.cuts import CutSettings, CutState, RowSums, extend_products, is_noisy
 from streamsvm.solvers.cutting_plane.master import MASTER_SHARE, solve_cuts
 from streamsvm.solvers.cutting_plane.smoothed_newton import Linear
 from streamsvm.system import deadline, interrupts
@@ -148,8 +141,8 @@ def count_model_bytes(width: int) -> int:
     """Return the bytes of the cuts of a model, and of its master problem, in addition to those of the solver."""
     if width > MOST_FEATURES:
         return 0
-    most, made = most_cuts(width), KEPT_POINTS + 2 * MOST_STEPS
-    return cut_bytes(width, most + made) - cut_bytes(width, most) + 2 * 8 * KEPT_POINTS * width
+    most, made = cuts.most_cuts(width), KEPT_POINTS + 2 * MOST_STEPS
+    return cuts.cut_bytes(width, most + made) - cuts.cut_bytes(width, most) + 2 * 8 * KEPT_POINTS * width
 
 
 def find_step(sample: Sample, start: F64, change: F64, squares: F64, slope: float | None) -> float:

@@ -252,16 +252,8 @@ class Softmax(CutSettings):
 
         return replace(state, moves=keep(state.moves, move), changes=keep(state.changes, change))
 
-    def look_for_rounding(self, state: State, held: Rows | None) -> list[Scan]:
-        """Return the scan of the first pass that bounds rounding errors."""
-        if len(state.magnitudes):
-            return []
-        start = partial(cuts.start_magnitudes, len(state.best_w) // len(self.class_costs))
-        shared = (np.array(self.class_costs), self.bias_feature)
-        return [Scan(start, cuts.add_magnitudes, add, shared, held=held)]
-
     def take_rounding(self, state: State, answers: Sequence[Any]) -> State:
-        """Return the state with the results of the scan of `look_for_rounding`.
+        """Return the state with the magnitudes, which are the last answer in the first pass.
 
         The terms of a loss or an entropy are at most C_i (1 + log K) and twice the size of C_i times a score. The
         probabilities of a row sum to 1 but for K roundings.
@@ -281,7 +273,7 @@ class Softmax(CutSettings):
 
 def solve(settings: Softmax, state: State) -> Requests:
     """Train from a state. A run resumed from the state in any `Step` gives the same bits."""
-    rows = yield Take(state.resident)
+    rows, class_costs = (yield Take(state.resident)), np.array(settings.class_costs)
     held = find_first_rows(rows, state.resident)
     sample = settings.hold(rows.weigh(state.n_rows / rows.n_rows))
     del rows
@@ -289,11 +281,11 @@ def solve(settings: Softmax, state: State) -> Requests:
         before = state
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             end = settings.minimise(sample, state) if state.stuck % 2 == 0 else state.master_w
-        if not np.isfinite(end).all():
-            end = state.master_w
+        end = end if np.isfinite(end).all() else state.master_w
         steps = settings.choose_steps(state)
         points = state.best_w + steps[:, None] * (end - state.best_w)
-        found, *others = yield All([settings.look_at(points, held), *settings.look_for_rounding(state, held)])
+        looks = cuts.look_for_rounding(state, None, class_costs, settings.bias_feature, len(class_costs))
+        found, *others = yield All([settings.look_at(points, held), *(replace(look, held=held) for look in looks)])
         state = settings.take_rounding(state, others)
         state, new = settings.read(state, points, found)
         state = settings.take_move(before, take_best(state, points, steps, found, new))
