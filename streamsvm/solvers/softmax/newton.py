@@ -72,9 +72,8 @@ class Sample:
         self.bias_feature, self.threads, self.dtype, self.n_rows = bias_feature, threads, dtype, rows.n_rows
         self.factor, self.means = dtype(1), np.empty(0)
         parts = [rows.slice(slice(at, at + PART_ROWS)) for at in range(0, rows.n_rows, PART_ROWS)]
-        costs = [read_costs(class_costs, one).astype(dtype) for one in parts]
         self.parts: list[Any] = [
-            (to_factor(one.X, dtype), one.codes, own, None) for one, own in zip(parts, costs, strict=True)
+            (to_factor(one.X, dtype), one.codes, read_costs(class_costs, one).astype(dtype), None) for one in parts
         ]
 
     def shrink(self, shares: list[Values], means: F64, fitted: float, own: float) -> Sample:

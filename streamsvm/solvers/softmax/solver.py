@@ -262,13 +262,9 @@ class Softmax(CutSettings):
             return state
         n_classes = len(self.class_costs)
         state = cuts.take_magnitudes(state, answers, n_classes)
-        return replace(
-            state,
-            magnitudes=2.0 * state.magnitudes,
-            largest=2.0 * state.largest,
-            total_cost=state.total_cost * (2.0 + float(np.log(n_classes))),
-            terms=state.terms + 2.0 * n_classes + 16.0,
-        )
+        state = replace(state, magnitudes=2.0 * state.magnitudes, largest=2.0 * state.largest)
+        total_cost, terms = state.total_cost * (2.0 + float(np.log(n_classes))), state.terms + 2.0 * n_classes + 16.0
+        return replace(state, total_cost=total_cost, terms=terms)
 
 
 def solve(settings: Softmax, state: State) -> Requests:
