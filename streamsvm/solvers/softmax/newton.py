@@ -311,7 +311,7 @@ def minimise(sample: Sample, model: Model, start: F64, wanted: float, share: flo
         gradient = point.gradient + own_gradient
         if deadline.is_over() or not np.vdot(gradient, gradient) / 2 > wanted + share * (own + point.loss):
             break
-        precondition, known = _find_preconditioner(sample, model, point.shares, known)
+        precondition, known = _precondition(sample, model, point.shares, known)
         step = _find_step(sample, model, point.shares, gradient, precondition)
         moves, slope, least, t = sample.score(step), float(np.vdot(gradient, step)), own + point.loss, 1.0
         while t >= SHORTEST:
@@ -351,9 +351,7 @@ def _find_step(sample: Sample, model: Model, shares: list[Values], gradient: F64
     return step
 
 
-def _find_preconditioner(
-    sample: Sample, model: Model, shares: list[Values], known: Axes | None
-) -> tuple[Solve, Axes | None]:
+def _precondition(sample: Sample, model: Model, shares: list[Values], known: Axes | None) -> tuple[Solve, Axes | None]:
     """Return a function that nearly solves H u = v and, if it is a product A x B, the axes of B.
 
     known: the axes that an earlier step has found.
