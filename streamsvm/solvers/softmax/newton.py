@@ -72,9 +72,8 @@ class Sample:
         self.bias_feature, self.threads, self.dtype, self.n_rows = bias_feature, threads, dtype, rows.n_rows
         self.factor, self.means = dtype(1), np.empty(0)
         parts = [rows.slice(slice(at, at + PART_ROWS)) for at in range(0, rows.n_rows, PART_ROWS)]
-        costs = [read_costs(class_costs, one).astype(dtype) for one in parts]
         self.parts: list[Any] = [
-            (to_factor(one.X, dtype), one.codes, own, None) for one, own in zip(parts, costs, strict=True)
+            (to_factor(one.X, dtype), one.codes, read_costs(class_costs, one).astype(dtype), None) for one in parts
         ]
 
     def shrink(self, shares: list[Values], means: F64, fitted: float, own: float) -> Sample:
@@ -312,7 +311,7 @@ def minimise(sample: Sample, model: Model, start: F64, wanted: float, share: flo
         gradient = point.gradient + own_gradient
         if deadline.is_over() or not np.vdot(gradient, gradient) / 2 > wanted + share * (own + point.loss):
             break
-        precondition, known = _find_preconditioner(sample, model, point.shares, known)
+        precondition, known = _precondition(sample, model, point.shares, known)
         step = _find_step(sample, model, point.shares, gradient, precondition)
         moves, slope, least, t = sample.score(step), float(np.vdot(gradient, step)), own + point.loss, 1.0
         while t >= SHORTEST:
@@ -352,9 +351,7 @@ def _find_step(sample: Sample, model: Model, shares: list[Values], gradient: F64
     return step
 
 
-def _find_preconditioner(
-    sample: Sample, model: Model, shares: list[Values], known: Axes | None
-) -> tuple[Solve, Axes | None]:
+def _precondition(sample: Sample, model: Model, shares: list[Values], known: Axes | None) -> tuple[Solve, Axes | None]:
     """Return a function that nearly solves H u = v and, if it is a product A x B, the axes of B.
 
     known: the axes that an earlier step has found.

@@ -70,8 +70,7 @@ def follow_secants(gradient: F64, moves: F64, changes: F64, step: Callable[[F64]
 
     step: the step for a gradient without secants.
     """
-    scales = 1.0 / np.einsum("pj,pj->p", moves, changes)
-    shares = np.zeros(len(moves))
+    scales, shares = 1.0 / np.einsum("pj,pj->p", moves, changes), np.zeros(len(moves))
     for k in reversed(range(len(moves))):
         shares[k] = scales[k] * float(moves[k] @ gradient)
         gradient = gradient - shares[k] * changes[k]
@@ -153,12 +152,6 @@ class Softmax(CutSettings):
         """Return the state before the first pass: W = 0, and a sample."""
         resident = draw_sample(self.resident_rows, n_rows, self.seed, is_shuffled)
         return replace(State.at_zero(width), resident=resident, n_rows=n_rows)
-
-    def choose_steps(self, state: State) -> F64:
-        """Return the points of a pass, as shares of the step."""
-        if len(state.resident) == state.n_rows:
-            return np.array([state.step])
-        return state.step * np.array(STEPS) if len(state.slope) else np.array(FIRST_STEPS)
 
     def shape(self, vectors: F64) -> F64:
         """Return flat vectors (.., width) as matrices (.., K, d+1)."""
@@ -262,13 +255,9 @@ class Softmax(CutSettings):
             return state
         n_classes = len(self.class_costs)
         state = cuts.take_magnitudes(state, answers, n_classes)
-        return replace(
-            state,
-            magnitudes=2.0 * state.magnitudes,
-            largest=2.0 * state.largest,
-            total_cost=state.total_cost * (2.0 + float(np.log(n_classes))),
-            terms=state.terms + 2.0 * n_classes + 16.0,
-        )
+        state = replace(state, magnitudes=2.0 * state.magnitudes, largest=2.0 * state.largest)
+        total_cost, terms = state.total_cost * (2.0 + float(np.log(n_classes))), state.terms + 2.0 * n_classes + 16.0
+        return replace(state, total_cost=total_cost, terms=terms)
 
 
 def solve(settings: Softmax, state: State) -> Requests:
@@ -282,7 +271,8 @@ def solve(settings: Softmax, state: State) -> Requests:
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             end = settings.minimise(sample, state) if state.stuck % 2 == 0 else state.master_w
         end = end if np.isfinite(end).all() else state.master_w
-        steps = settings.choose_steps(state)
+        steps = state.step * np.array(STEPS) if len(state.slope) else np.array(FIRST_STEPS)
+        steps = np.array([state.step]) if sample.n_rows == state.n_rows else steps  # all rows: the model is P itself
         points = state.best_w + steps[:, None] * (end - state.best_w)
         looks = cuts.look_for_rounding(state, None, class_costs, settings.bias_feature, len(class_costs))
         found, *others = yield All([settings.look_at(points, held), *(replace(look, held=held) for look in looks)])
