@@ -179,7 +179,8 @@ def refuse_for_training(options: argparse.Namespace, method: SolverRecord, kerne
         _refuse_unread(options, "--map", options.map, MAP_READS)
     _refuse_unread(options, "--kernel", kernel, PARAMETERS)
     chosen = method.name if options.task == next(iter(PROBLEMS)) else f"{method.name} and {name_task(options.task)}"
-    _refuse_unread(options, "--solver", chosen, {**SOLVER_READS, chosen: method.reads})
+    others = {name: reads for name, reads in SOLVER_READS.items() if name != method.name}
+    _refuse_unread(options, "--solver", chosen, {**others, chosen: method.reads})
     given = {_name(name): words for name, words in method.reads.items() if _was_given(getattr(options, name))}
     refuse_unread(method.options, own, "linear" if options.map else kernel, given)
     _refuse_for_engine(options)

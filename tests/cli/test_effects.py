@@ -22,7 +22,7 @@ USELESS = {  # by what is trained: the option, with what it has no effect, and w
     "ranks": (
         ["--task", "rank", "--resident-rows", "9"],
         "--resident-rows has no effect with --solver cutting-plane and --task rank",
-        "choose --solver cutting-plane or newton or smo or irwls",
+        "remove it, or choose --solver newton or smo or irwls",
     ),
     "resume of a plan": (["--plan", "--resume"], "--resume has no effect with --plan", "train without --plan"),
     "overwriting a plan": (["--plan", "--overwrite"], "--overwrite has no effect with --plan", "train without --plan"),
