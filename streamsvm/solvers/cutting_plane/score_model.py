@@ -117,11 +117,11 @@ class Sample(ABC):
         scores = compute_scores(self.held.X, W) + (0.0 if self.bias_feature is None else self.bias_feature * W[:, -1])
         return np.ascontiguousarray(scores.T)
 
-    def cut(self, W: F64, scores: Iterable[F64]) -> tuple[F64, F64, RowSums]:
-        """Return points W (k, width), and the losses (k,) and cuts of the sample there. scores: those of each point."""
+    def cut(self, W: F64, found: Iterable[LossAt]) -> tuple[F64, F64, RowSums]:
+        """Return points W (k, width), and the losses (k,) and cuts of the sample there. found: the losses there."""
         vectors, (losses, offsets) = np.empty_like(W), np.empty((2, len(W)))
-        for k, found in enumerate(map(self.measure, scores)):
-            vectors[k], losses[k], offsets[k] = self.combine(found.coefs, W.shape[1]), found.loss, found.offset
+        for k, each in enumerate(found):
+            vectors[k], losses[k], offsets[k] = self.combine(each.coefs, W.shape[1]), each.loss, each.offset
         return W, losses, RowSums(vectors, offsets, offsets)
 
     def combine(self, coefs: F64, width: int) -> F64:
@@ -211,7 +211,7 @@ def minimise_model(settings: CutSettings, sample: Sample, state: Any) -> tuple[A
     """
     linear, thin = _correct(sample, state), sample.thin()
     points = np.vstack((state.best_w, state.points))
-    known = sample.cut(points, (sample.score(w[np.newaxis])[0] for w in points))[2]
+    known = sample.cut(points, (sample.measure(sample.score(w[np.newaxis])[0]) for w in points))[2]
     search, share = partial(search_sample, sample, thin, linear), MODEL_SHARE * settings.tol
     best, _, points, z = minimise_by_cuts(search, linear, state, points, known, share, MOST_STEPS)
     active = np.argsort(-z, kind="stable")[: np.count_nonzero(z)]
@@ -227,9 +227,10 @@ def search_sample(sample: Sample, thin: Sample, linear: Linear, ends: F64) -> tu
     """
     moves, (start, end) = ends[1] - ends[0], sample.score(ends)
     squares, change = np.array([(ends[0] - linear.slope) @ moves, moves @ moves]), end - start
-    slope = float(squares[0] - sample.measure(start).coefs @ change)
+    first = sample.measure(start)
+    slope = float(squares[0] - first.coefs @ change)
     step = find_step(thin, start[thin.rows], change[thin.rows], squares, slope) or AHEAD
-    return sample.cut(np.stack((ends[0], ends[0] + step * moves)), (start, start + step * change))
+    return sample.cut(np.stack((ends[0], ends[0] + step * moves)), (first, sample.measure(start + step * change)))
 
 
 def _find_highest(state: CutState) -> int:
