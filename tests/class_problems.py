@@ -135,11 +135,12 @@ def objective_by_liblinear(problem: ClassProblem, costs: F64) -> float:
 
 
 def measure_driver(
-    options: TrainOptions, n: int, d: int = 4, n_classes: int = 10, most: int = 3
+    options: TrainOptions, n: int, d: int = 4, n_classes: int = 10, most: int = 3, totals: int = 1
 ) -> tuple[Solver, int, int]:
     """Train for `most` steps, with a checkpoint after each; return the solver, its peak of memory, and the planned one.
 
-    The second of two trainings is measured, since the first compiles.
+    The second of two trainings is measured, since the first compiles. totals: the number of planned totals of a task
+    whose memory the solver may use.
     """
     X, y = np.random.default_rng(0).standard_normal((n, d)).astype(np.float32), np.arange(n, dtype=np.int32) % n_classes
     for rows in (min(n, 1000), n):
@@ -153,5 +154,6 @@ def measure_driver(
             peak = tracemalloc.get_traced_memory()[1]
         finally:
             tracemalloc.stop()
-    need = solver.memory(1)  # every engine plans three totals
-    return solver, peak, need.driver_bytes + 3 * need.totals_bytes + need.shared_bytes + need.walk_bytes + (4 << 20)
+    need = solver.memory(1)
+    planned = need.driver_bytes + totals * need.totals_bytes + need.shared_bytes + need.walk_bytes + (4 << 20)
+    return solver, peak, planned

@@ -219,9 +219,9 @@ def make_part(rows: Rows, class_costs: F64, bias_feature: float, share: F64) -> 
 class Ascent(NamedTuple):
     """The result of an ascent.
 
-    w: the weight vector of the shares. mean: the mean of w over the last epochs, which has a lower P, if the ascent
-    ends without a second visit of shrunk rows; otherwise the start. is_enough: whether the gap is small enough. epochs:
-    the number of epochs.
+    w: the weight vector of the shares. mean: the mean of w over the last epochs, which has a lower P; it is computed
+    only for an ascent that does not visit shrunk rows again. is_enough: whether the gap is small enough. epochs: the
+    number of epochs.
     """
 
     w: F64

@@ -12,8 +12,8 @@ The model is minimised in memory by cutting planes with a line search (OCAS, Fra
 is the best point found. The second is the mean of the points of the active cuts, weighted by their multipliers. If
 there are many rows, their loss is nearly smooth, and the slope at the mean is about the mean of the slopes, which is
 the slope that the model's optimum requires. So the cut of all rows at the mean alone gives nearly the lower bound that
-the cuts at all of these points give together. With few rows the loss is not smooth, so other points are those of active
-cuts; after a step without progress, they are points whose cuts of all rows are not yet known.
+the cuts at all of these points give together. With few rows the loss is not smooth. So the further points are the
+points of active cuts or, after a step without progress, points at which the cuts of all rows are not yet known.
 
 Another point is that of a line search on all rows, in case the model misleads: it lies on the segment from v to the
 minimiser of the master problem of all rows. On this segment the sample, with its slope corrected at v, shows where P
@@ -133,12 +133,12 @@ class Sample(ABC):
 
 
 def count_sample_bytes(row_bytes: int, n_rows: int) -> int:
-    """Return the bytes of a sample. row_bytes: those of a row in the data."""
+    """Return the bytes of a sample. row_bytes: the bytes of a row of the data."""
     return 2 * (row_bytes + SAMPLE_ROW_BYTES) * n_rows
 
 
 def count_model_bytes(width: int) -> int:
-    """Return the bytes of the cuts of a model, and of its master problem, in addition to those of the solver."""
+    """Return the bytes that a model needs for its own cuts and for its larger master problem."""
     if width > MOST_FEATURES:
         return 0
     most, made = cuts.most_cuts(width), KEPT_POINTS + 2 * MOST_STEPS

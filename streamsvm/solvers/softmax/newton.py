@@ -202,7 +202,7 @@ def find_axes(B: F64) -> Axes:
 
 
 def invert_product(A: F64, axes: Axes) -> Solve:
-    """Return the product of the inverse of I + A x B with a matrix (K, d+1). axes: those of B."""
+    """Return the function that multiplies a matrix (K, d+1) by the inverse of I + A x B. axes: the axes of B."""
     of_classes, classes = np.linalg.eigh(A)
     of_features, vectors = axes
     values = 1.0 + np.maximum(of_classes, 0.0)[:, None] * of_features

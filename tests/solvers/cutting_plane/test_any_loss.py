@@ -16,11 +16,11 @@ from streamsvm.data.sources.in_memory import ArrayDataset
 from streamsvm.options import TrainOptions
 from streamsvm.passes import Take
 from streamsvm.problems.classification import Hinge
-from streamsvm.solvers import set_up as solvers
 from streamsvm.solvers.cutting_plane import line_search, line_search_setup
 from streamsvm.solvers.cutting_plane.cuts import is_noisy
 from streamsvm.solvers.cutting_plane.line_search import ANY_LOSS_STEPS, AnyLoss, AnyLossState
 from streamsvm.solvers.options import AnyLossOptions
+from streamsvm.solvers.set_up import set_up as choose_solver
 from streamsvm.solvers.solver import Budget, Solver
 from tests.conftest import Problem, make_problem
 from tests.linear_problems import bracket_by_qp, primal, run_steps
@@ -71,7 +71,7 @@ def test_a_sample_has_no_part_of_the_memory_of_any_process(megabytes: int, has_s
     """Otherwise limits that suffice without a sample would be refused."""
     source = make_problem(4, n=20_000, d=50).in_memory()
     options = TrainOptions(task="regress", solver="cutting-plane", memory_bytes=megabytes * 10**6)
-    fit: Any = solvers.set_up(replace(source, target=np.zeros(20_000), classes=None), options)
+    fit: Any = choose_solver(replace(source, target=np.zeros(20_000), classes=None), options)
     assert (fit.drawn is not None) == has_sample
 
 

@@ -15,6 +15,7 @@ from streamsvm.options import TrainOptions
 from streamsvm.runs.train import train
 from streamsvm.solvers.set_up import set_up
 from streamsvm.solvers.softmax import newton
+from streamsvm.solvers.softmax.setup import LEAST_TOTALS
 from tests.class_problems import ClassProblem, make_classes, measure_driver
 from tests.linear_problems import run_steps
 from tests.solvers.softmax.test_optimum import primal
@@ -88,7 +89,7 @@ def test_a_larger_cost_starts_from_the_model_of_a_smaller_one(most: int, monkeyp
 @pytest.mark.parametrize("own", [{}, {"resident_rows": 2000}, {"resident_rows": 2000, "tol": 1e-6}])
 @pytest.mark.parametrize("d", [4, 150])
 def test_the_driver_holds_what_is_planned(own: dict[str, Any], d: int) -> None:
-    _, peak, planned = measure_driver(replace(OPTIONS, **own), 20_000, d)
+    _, peak, planned = measure_driver(replace(OPTIONS, **own), 20_000, d, totals=LEAST_TOTALS)
     assert peak <= planned
 
 
