@@ -28,16 +28,8 @@ from streamsvm.losses.pairs import QuerySums
 from streamsvm.models.model import Model
 from streamsvm.numeric.rows import F64
 from streamsvm.passes import All, MemoryNeed, Progress, Requests, Scan, Step, grows
-from streamsvm.solvers.cutting_plane import block_ascent
+from streamsvm.solvers.cutting_plane import block_ascent, line_search
 from streamsvm.solvers.cutting_plane.cuts import CutState
-from streamsvm.solvers.cutting_plane.line_search import (
-    BothStates,
-    PointTotals,
-    SegmentTotals,
-    add_starts,
-    list_cuts,
-    read_cuts,
-)
 from streamsvm.solvers.cutting_plane.master import bound_dual
 from streamsvm.solvers.interior_point.passes import add_number, join_gathered, scan_states
 from streamsvm.solvers.interior_point.state import read_point
@@ -93,16 +85,16 @@ def read_dual_point(state: State) -> DualPoint:
 def list_origins(request: Scan, answer: Any) -> Iterator[Origin]:
     """Yield the origins of all cuts that the answer of a pass contains; a pass without cuts yields nothing."""
     sums, add = answer.sums if isinstance(answer, QuerySums) else answer, request.add
-    if isinstance(answer, SegmentTotals):
+    if isinstance(answer, line_search.SegmentTotals):
         if len(answer.gradients) < len(answer.costs):  # the pass left out the sums over rows
             return
         ends, _, cut_steps, _ = request.shared
-        cuts = list_cuts(answer)
+        cuts = line_search.list_cuts(answer)
         yield Origin(cuts.vectors[0], float(cuts.offsets[0]), ends[0], ends[0], 1.0)
         for k, step in enumerate(cut_steps.tolist(), start=1):
             yield Origin(cuts.vectors[k], float(cuts.offsets[k]), ends[0], ends[1], step)
-    elif isinstance(answer, PointTotals):
-        cuts = read_cuts(answer)
+    elif isinstance(answer, line_search.PointTotals):
+        cuts = line_search.read_cuts(answer)
         yield from _list_at_points(request.shared[0], cuts.vectors, cuts.offsets)
     elif isinstance(sums, CutSums):
         yield from _list_at_points(sums.W, sums.cuts, sums.offsets)
@@ -128,7 +120,7 @@ def list_proved(state: Any) -> Iterator[Origin]:
 
 def list_states(state: Any) -> list[CutState]:
     """Return the states that hold cuts: one state, or two if two solvers run side by side."""
-    return list(state.states) if isinstance(state, BothStates) else [state]
+    return list(state.states) if isinstance(state, line_search.BothStates) else [state]
 
 
 class Certificate(NamedTuple):
@@ -290,7 +282,7 @@ def read_dual_points(state: Any) -> list[DualPoint]:
 def _list_pairs(request: Any, answer: Any) -> Iterator[tuple[Scan, Any]]:
     """Yield every pass with its totals, splitting `All` into its parts."""
     if isinstance(request, All):
-        for one, part in zip(request.requests, add_starts(answer), strict=True):
+        for one, part in zip(request.requests, line_search.add_starts(answer), strict=True):
             yield from _list_pairs(one, part)
     elif isinstance(request, Scan):
         yield request, answer

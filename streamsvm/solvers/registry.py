@@ -122,17 +122,17 @@ NEWTON = SolverRecord(
     compiled=("newton", "newton-kinks"),
     reads={"tol": ALWAYS, "resident_rows": ALWAYS},
 )
+CUTTING_PLANE = SolverRecord(
+    name="cutting-plane",
+    losses=("hinge",),
+    own=own_options.CuttingPlane,
+    solver="streamsvm.solvers.cutting_plane.setup:set_up",
+    process_bytes=OTHER_BYTES,
+    compiled=("cutting-plane", "ascent", "one-read"),
+    reads={"tol": ALWAYS, "resident_rows": ALWAYS},
+)
 SOLVERS = [
-    SolverRecord(
-        name="cutting-plane",
-        losses=("hinge",),
-        own=own_options.CuttingPlane,
-        solver="streamsvm.solvers.cutting_plane.setup:set_up",
-        keeps_dual=True,
-        process_bytes=OTHER_BYTES,
-        compiled=("cutting-plane", "ascent", "one-read"),
-        reads={"tol": ALWAYS, "resident_rows": ALWAYS},
-    ),
+    replace(CUTTING_PLANE, keeps_dual=True),
     SolverRecord(
         name="cutting-plane",
         losses=("pairs",),
@@ -152,31 +152,27 @@ SOLVERS = [
     ),
     NEWTON,
     replace(NEWTON, losses=(SPARSE,), solver="streamsvm.solvers.newton.setup:L1NewtonSolver", compiled=("l1-newton",)),
-    SolverRecord(
-        name="cutting-plane",
+    replace(
+        CUTTING_PLANE,
         losses=("convex",),
         own=own_options.AnyLossOptions,
         solver="streamsvm.solvers.cutting_plane.line_search_setup:AnyLossSolver",
-        process_bytes=OTHER_BYTES,
         compiled=("any-loss",),
+        reads={"tol": ALWAYS},
     ),
-    SolverRecord(
-        name="cutting-plane",
+    replace(
+        CUTTING_PLANE,
         losses=("classes",),
         own=own_options.CrammerSingerOptions,
         solver="streamsvm.solvers.crammer_singer.setup:set_up",
-        process_bytes=OTHER_BYTES,
         compiled=("crammer-singer",),
-        reads={"tol": ALWAYS, "resident_rows": ALWAYS},
     ),
-    SolverRecord(
-        name="cutting-plane",
+    replace(
+        CUTTING_PLANE,
         losses=("softmax",),
         own=own_options.SoftmaxOptions,
         solver="streamsvm.solvers.softmax.setup:SoftmaxSolver",
-        process_bytes=OTHER_BYTES,
         compiled=("softmax",),
-        reads={"tol": ALWAYS, "resident_rows": ALWAYS},
     ),
     DECOMPOSITION,
     replace(DECOMPOSITION, name="irwls", losses=("hinge", "kinked", "one-class"), compiled=("irwls",)),
@@ -190,14 +186,12 @@ SOLVERS = [
         compiled=("smo-classes",),
         reads={"tol": ALWAYS, "resident_rows": ALWAYS},
     ),
-    SolverRecord(
-        name="cutting-plane",
+    replace(
+        CUTTING_PLANE,
         losses=("one-class",),
         own=own_options.OneClassOptions,
         solver="streamsvm.solvers.one_class.setup:OneClassSolver",
-        process_bytes=OTHER_BYTES,
         compiled=("one-class",),
-        reads={"tol": ALWAYS, "resident_rows": ALWAYS},
         passes="unknown",
     ),
     SolverRecord(

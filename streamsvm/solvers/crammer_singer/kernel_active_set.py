@@ -44,10 +44,9 @@ from streamsvm.losses.classes import judge_row, multiply_shares, solve_row
 from streamsvm.numeric.equations import BOUNDARY_SHARE, MOST_SECOND_ORDER, move
 from streamsvm.numeric.rounding import UNIT
 from streamsvm.numeric.rows import F64, I32, I64, Flags, Matrix, Values, compute_scores, take_rows
-from streamsvm.solvers.decomposition.active_set import ColumnCache, form_kernel, scale
+from streamsvm.solvers.decomposition.active_set import ColumnCache, form_kernel, require_finite, scale
 from streamsvm.solvers.decomposition.working_set import PREVIOUS_SET_DIVISOR, find_largest, join_rows
 from streamsvm.system import deadline, interrupts
-from streamsvm.system.errors import InputError
 
 MOST_PRODUCTS = 4e8  # multiplications in a step
 MOST_STEPS = 100
@@ -177,7 +176,6 @@ VAIN_JUMPS = 5  # a step ends after this many failed jumps, since only a pass or
 MOST_IDLE_ROUNDS, LEAST_ROUND_RISE = 20, 1e-12
 SWEEP_TOL_SHARE = 0.1  # a working set is solved to this share of the violation that it has when it is chosen
 LEAST_SHARE = 0.1  # a row is visited if its violation exceeds this share of the tolerance
-OUT_OF_RANGE = "kernel values are beyond the range of floating-point numbers: scale the features to about 1"
 BLOCK_COLUMNS = 256  # kernel columns copied at once
 
 
@@ -347,8 +345,7 @@ def _improve_working_set(
     """
     K = _form_kernel(active, rounds, cache, chosen)
     share, F, before = active.share[chosen], np.ascontiguousarray(active.F[:, chosen]), active.alpha[chosen]
-    if not np.all(np.isfinite([np.max(F), np.min(F)])):
-        raise InputError(OUT_OF_RANGE)
+    require_finite(F)
     rise, y, costs, is_last = 0.0, active.y[chosen], active.costs[chosen], False
     is_whole = len(chosen) == len(active.rows)
     for sweep in range(MOST_SWEEPS):
@@ -394,8 +391,7 @@ def _form_kernel(active: ActiveRows, rounds: Rounds, cache: ColumnCache, chosen:
     """
     if not np.array_equal(chosen, rounds.previous):
         K = form_kernel(rounds.kernel, active.X, cache, chosen, rounds.threads)
-        if not np.all(np.isfinite([np.max(K), np.min(K)])):
-            raise InputError(OUT_OF_RANGE)
+        require_finite(K)
         rounds.K = scale(np.add(K, K.dtype.type(rounds.constant), out=K), rounds.damping)
         rounds.previous = chosen
     return rounds.K

@@ -57,15 +57,8 @@ import numpy as np
 from scipy.linalg import lstsq, qr
 from scipy.linalg.lapack import dpstrf
 
-from streamsvm.certificates.kernel import (
-    Certificate,
-    FixedSum,
-    Proof,
-    certify,
-    certify_nu_tube,
-    certify_sums,
-    choose_stretch,
-)
+from streamsvm.certificates import kernel as certificates
+from streamsvm.certificates.kernel import Certificate, FixedSum, Proof
 from streamsvm.kernels import kernel as kernels
 from streamsvm.kernels import precomputed
 from streamsvm.kernels.feature_maps import measure_diagonal
@@ -111,13 +104,13 @@ class Equations(NamedTuple):
         """Return the certificate of the multipliers alpha (n,): the objective and its lower bound."""
         f = self.Z @ ((self.y * alpha) @ self.Z)
         if len(self.sums) == 1:
-            return certify(self.y, self.costs, alpha, f, None, self.corners)
+            return certificates.certify(self.y, self.costs, alpha, f, None, self.corners)
         if np.any(self.corners):  # nu-SVR, with every row once per side
             n, moved = len(f) // 2, np.subtract(*np.split(alpha, 2))
-            about = self.costs[:n], np.abs(moved), f[:n], self.corners[:n]
-            return certify_nu_tube(np.where(moved < 0, -1.0, 1.0), *about, float(np.sum(np.abs(self.sums))))
+            about = np.where(moved < 0, -1.0, 1.0), self.costs[:n], np.abs(moved), f[:n], self.corners[:n]
+            return certificates.certify_nu_tube(*about, float(np.sum(np.abs(self.sums))))
         sums = [FixedSum(np.flatnonzero(group), abs(g)) for group, g in zip(self.groups.T, self.sums, strict=True)]
-        return certify_sums(self.costs, alpha, self.y * f, sums)
+        return certificates.certify_sums(self.costs, alpha, self.y * f, sums)
 
     def restore_sums(self, alpha: F64) -> None:
         """Change single multipliers in place until G'Ya = g to rounding."""
@@ -468,7 +461,7 @@ def _form_sums_exactly(active: ActiveSet, kernel: Kernel, X: F64) -> F64:
         least_objective, errors, active.alpha[:], active.f[:] = proved_objective, f_errors, alpha, f
         if not active.has_labels:
             break
-        alpha = np.minimum(choose_stretch(y, costs, alpha, f, f_errors, proof) * alpha, costs)
+        alpha = np.minimum(certificates.choose_stretch(y, costs, alpha, f, f_errors, proof) * alpha, costs)
         restore_balance(y, alpha, costs, np.empty(0))
     return errors
 

@@ -29,6 +29,7 @@ from numba import njit
 
 from streamsvm.certificates.double_double import ExactSums, add_exact_sums
 from streamsvm.certificates.kernel import choose_corner
+from streamsvm.numeric.equations import move
 from streamsvm.numeric.gram import GramSum
 from streamsvm.numeric.rounding import join_magnitudes
 from streamsvm.numeric.rows import F32, F64, I32, I64, CsrRows, Flags, Matrix, Rows, add_rows, split
@@ -241,7 +242,7 @@ def scan_states(state: RowState, start: Callable[[], Any], add: Callable[..., No
 @unwarned
 def add_aim(totals: F64, _: Rows, bias: float, change: float, length: float, numbers: F64) -> None:
     """Add C (s t + xi r) of the rows of a tile, after a step of this length along the predictor."""
-    after = steps.move(point_of(numbers), steps.find_predicted(numbers, bias, change), length)
+    after = move(point_of(numbers), steps.find_predicted(numbers, bias, change), length)
     totals[0] += sum_complementarity(after, numbers[COSTS])
 
 

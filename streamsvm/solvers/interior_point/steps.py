@@ -158,11 +158,6 @@ def find_ratios(point: Point, direction: Direction) -> F64:
     return ratios
 
 
-def move(point: Point, direction: Direction, step: float) -> Point:
-    """Return the point at the end of a step of this length along the direction."""
-    return Point(*(value + step * change for value, change in zip(point, direction, strict=True)))
-
-
 @compiled
 def move_inside(point: Point, direction: Direction, step: float) -> Point:
     """Return the end of a step; a row with a variable that would become 0 stops at BOUNDARY times its own ratio."""

@@ -38,18 +38,9 @@ import numpy as np
 from streamsvm.numeric.row_norms import RowNorm
 from streamsvm.numeric.rows import F64, I64, find_first_rows
 from streamsvm.passes import All, Requests, Scan, Step, Subset, Take
-from streamsvm.solvers.cutting_plane import cuts, line_search
+from streamsvm.solvers.cutting_plane import cuts, line_search, near_rows
 from streamsvm.solvers.cutting_plane.line_search import PointTotals, Segment, start_points, start_totals
 from streamsvm.solvers.cutting_plane.master import bound_dual, minimise_master
-from streamsvm.solvers.cutting_plane.near_rows import (
-    EVERYWHERE,
-    NearTotals,
-    Part,
-    choose_rows,
-    choose_within,
-    gather,
-    scan_near,
-)
 from streamsvm.solvers.cutting_plane.smoothed_newton import HingeRows, Linear, minimise_rows, read_rows
 from streamsvm.solvers.one_read.state import ALLOWANCE, OneRead, State, look_at_centre
 from streamsvm.solvers.one_read.trust_region import STEPS, Aim, choose_centre, update_trust
@@ -68,7 +59,7 @@ Line = tuple[F64, F64]  # the two ends of a line, and its cut steps
 
 
 def prove(
-    settings: OneRead, state: State, sums: cuts.RowSums, kept: Part, weight: F64, is_narrow: bool = False
+    settings: OneRead, state: State, sums: cuts.RowSums, kept: near_rows.Part, weight: F64, is_narrow: bool = False
 ) -> tuple[State, dict[str, float]]:
     """Minimise F; return the state with the dual point of F as a cut.
 
@@ -79,7 +70,7 @@ def prove(
     The last point in the ball on the way from the centre to F's minimiser becomes the best point if it is better.
     """
     near = np.flatnonzero(weight == 1.0)
-    data = read_rows(settings, choose_rows(kept.rows, near), settings.threads)
+    data = read_rows(settings, near_rows.choose_rows(kept.rows, near), settings.threads)
     beyond = sums - data.sum_up((kept.margins[near] < 1.0).astype(np.float64))
     far = Linear(beyond.vectors, beyond.offsets)
     state = replace(state, resident=kept.numbers, weight=weight, radius=kept.radius)
@@ -107,7 +98,7 @@ def note_proof(state: State, before: State) -> State:
     return replace(state, proof=state.z) if state.lower_bound > before.lower_bound else state
 
 
-def note_shares(state: State, kept: Part, near: I64, shares: F64) -> State:
+def note_shares(state: State, kept: near_rows.Part, near: I64, shares: F64) -> State:
     """Return the state with the rows whose share in the last cut does not follow from their side at the centre.
 
     These are the near rows with a different share, and the near rows whose side depends on rounding.
@@ -141,7 +132,7 @@ def _take_inside(state: State, data: HingeRows, far: Linear, w: F64) -> State:
     """
     moved, left = RowNorm(state.A).bound_move(w - state.centre)
     is_inside = moved <= state.radius and left <= ALLOWANCE * float(np.linalg.norm(state.centre))
-    if not is_inside and state.radius < EVERYWHERE:
+    if not is_inside and state.radius < near_rows.EVERYWHERE:
         return state
     margins, half = data.find_margins(w), float(w @ w) / 2
     loss = far.value - float(far.slope @ w) + float(data.costs @ np.maximum(1.0 - margins, 0.0))
@@ -203,7 +194,7 @@ def set_apart(settings: OneRead, state: State, asked: list[Scan]) -> list[Scan]:
     return [*asked[:-1], replace(asked[-1], apart=_make_subset(settings, state))]
 
 
-def take_frozen(state: State, totals: NearTotals) -> State:
+def take_frozen(state: State, totals: near_rows.NearTotals) -> State:
     """Return the state with the sums over the frozen rows, computed by the pass that sets rows aside."""
     radius = state.apart_radius if totals.n_apart else 0.0
     share = min(1.0, totals.find_densest())
@@ -213,7 +204,7 @@ def take_frozen(state: State, totals: NearTotals) -> State:
 
 def _make_subset(settings: OneRead, state: State) -> Subset:
     look = look_at_centre(settings, replace(state, centre=state.apart))
-    return Subset(choose_within, (look, state.apart_radius))
+    return Subset(near_rows.choose_within, (look, state.apart_radius))
 
 
 def is_within(state: State, w: F64) -> bool:
@@ -262,7 +253,7 @@ def among_undecided(settings: OneRead, state: State, asked: list[Scan]) -> list[
         line.losses[0] = c - float(ends[0] @ g), -float((ends[1] - ends[0]) @ g)
         line.costs[0] = c
         rests.append(line)
-    rests.append(NearTotals(cuts.RowSums(g.copy(), c, c), cuts.RowSums(np.zeros(len(g)))))
+    rests.append(near_rows.NearTotals(cuts.RowSums(g.copy(), c, c), cuts.RowSums(np.zeros(len(g)))))
     return [replace(scan, among=subset, rest=rest) for scan, rest in zip(asked, rests, strict=True)]
 
 
@@ -287,7 +278,7 @@ def solve(settings: OneRead, state: State) -> Requests:
         looks = [line_search.look_along(ends, steps, class_costs, bias, without=1) for ends, steps in lines]
         shared = (aim.W, class_costs, bias)
         cut_at = Scan(partial(start_points, *aim.W.shape), line_search.add_points, add, shared, weights=aim.W)
-        asked = [cut_at, *looks, scan_near(look, held=held)]
+        asked = [cut_at, *looks, near_rows.scan_near(look, held=held)]
         asked = among_undecided(settings, state, asked) if narrower else set_apart(settings, state, asked)
         extra = cuts.look_for_rounding(state, points, class_costs, bias)
         found, *others = yield All([All(asked), *extra])
@@ -302,7 +293,7 @@ def solve(settings: OneRead, state: State) -> Requests:
             sure, at, loss = cuts.take_exact(state, points, others[0])
             # The first points are followed by lengthened copies of them.
             state = state if sure is state else replace(sure, loss=loss, best_cut=vectors[at % len(vectors)])
-        kept, weight = gather(totals, look)
+        kept, weight = near_rows.gather(totals, look)
         state, figures = prove(settings, state, totals.sums, kept, weight, is_narrow=narrower is not None)
         figures |= {"undecided_rows": float(totals.n_rows)} if narrower else {}
         state = cuts.count_pass(state, before, 1)
