@@ -25,6 +25,7 @@ from streamsvm.system.machine import default_budget_bytes
 
 ONE_TRAINING = "scratch can hold the rows of only one training of two classes; remove the option scratch"
 LEAST_ROWS = 1000  # Fewer resident rows do not help, unless the data have no more rows.
+IN_TURN = ("totals_bytes", "walk_bytes", "gathered_bytes", "by_row_bytes", "state_bytes")  # memory of a request
 TakeRows = Callable[[I64], Rows]
 
 
@@ -290,10 +291,7 @@ def need_in_turn(solvers: Sequence[Solver], threads: int) -> MemoryNeed:
         held = min(held, max(at_once) + sum(models))
         sent = max(*shared, sum(models))
     turn = max(need.turn_bytes for need in needs)
-    largest = {
-        name: max(getattr(need, name) for need in needs)
-        for name in ("totals_bytes", "walk_bytes", "gathered_bytes", "by_row_bytes", "state_bytes")
-    }
+    largest = {name: max(getattr(need, name) for need in needs) for name in IN_TURN}
     return MemoryNeed(driver_bytes=held + turn, turn_bytes=turn, shared_bytes=sent, **largest)
 
 

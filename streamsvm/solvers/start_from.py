@@ -119,12 +119,8 @@ class StartedFrom(Wrapper):
                 "must be trained each against the rest, side by side. Train without start_from, or change these "
                 "settings"
             )
-        bias_feature = float(inner.settings["bias_feature"])
-        self.weights: list[F64 | None] = (
-            [join_weights(model, source, bias_feature)]
-            if inner.n_starts == 1
-            else list_weights(model, source, bias_feature)
-        )
+        about = model, source, float(inner.settings["bias_feature"])
+        self.weights: list[F64 | None] = [join_weights(*about)] if inner.n_starts == 1 else list_weights(*about)
         digest = hashlib.sha256(b"".join(b"new" if w is None else w.tobytes() for w in self.weights))
         self.settings = {**inner.settings, "start_from": digest.hexdigest()}
 

@@ -55,8 +55,7 @@ class ClassDecompositionSolver(Solver):
             working_rows=own.working_rows or min(active["resident_rows"], WORKING_ROWS),
             **active,
         )
-        about = describe_parameters(self.parameters, *NOT_TOLD)
-        self.settings = {"task": options.task, **told, **about}
+        self.settings = {"task": options.task, **told, **describe_parameters(self.parameters, *NOT_TOLD)}
 
     def start(self) -> State:
         """Return the state in which all shares are 0."""

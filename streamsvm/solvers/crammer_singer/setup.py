@@ -55,8 +55,7 @@ class ClassLineSearch(ClassModel, Solver):
     def __init__(self, source: RowSource, parameters: LineSearch, note: str = "") -> None:
         self.source, self.parameters, self.bias_feature, self.note = source, parameters, parameters.bias_feature, note
         self.width = len(parameters.class_costs) * (source.n_features + 1)
-        about = {"acceleration": "line-search", "max_cuts": parameters.max_cuts}
-        self.settings = {**_describe(parameters), **about}
+        self.settings = {**_describe(parameters), "acceleration": "line-search", "max_cuts": parameters.max_cuts}
 
     def start(self) -> State:
         """Return the state at W = 0, without cuts."""

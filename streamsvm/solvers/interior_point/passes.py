@@ -446,14 +446,10 @@ def add_corners(totals: list[F64], _: Rows, low: int, high: int, numbers: F64) -
     totals.append(np.stack((corners[near], costs[near])))
 
 
-@njit(cache=True, nogil=True)
 def order_bits(values: F64) -> U64:
     """Return the bits of float64 numbers as unsigned integers in the same order."""
     bits, sign = values.view(np.uint64), np.uint64(SIGN)
-    places = np.empty(bits.size, np.uint64)
-    for i in range(bits.size):
-        places[i] = ~bits[i] if bits[i] >= sign else bits[i] | sign
-    return places
+    return np.where(bits >= sign, ~bits, bits | sign)
 
 
 def _number(bits: int) -> float:

@@ -89,7 +89,6 @@ def run_kernels(group: str, rows: Rows) -> None:  # noqa: ARG001
         passes.add_assembled(totals, rows, course, limits, "omega", (1.0, 0), True, numbers)
     add_exact(start_exact(1), rows, np.zeros((1, 2)), np.zeros(1), np.ones(2))
     passes.add_exact_multipliers(start_exact_sums(2), rows, numbers)
-    passes.add_bins(np.zeros((2, 1)), rows, 0, 0, numbers)
     passes.add_free(passes.Smallest(1), rows, numbers)
     passes.add_critical(passes.Smallest(1), rows, course, np.zeros(3), numbers)
     point = point_of(numbers)

@@ -61,14 +61,10 @@ def make_one_against_rest(
     not fit into memory together may be trained in rounds, which requires linear models. n_fits: the number of such
     solvers that share a process, and with it the fixed memory of a process.
     """
-    views, shared = view_classes(source), share_options(source, options, process_bytes)
-    first, size = make(views[0], shared[0]), len(views)
-    if may_take_rounds:
-        size = _count_side_by_side(source, options, make, process_bytes, n_fits, first)
-    if size < len(views):
-        shared = share_options(source, options, process_bytes, size)
-        first = make(views[0], shared[0])
-    parts = [first, *(make(view, each) for view, each in zip(views[1:], shared[1:], strict=True))]
+    views = view_classes(source)
+    size = _count_side_by_side(source, options, make, process_bytes, n_fits) if may_take_rounds else len(views)
+    shared = share_options(source, options, process_bytes, size)
+    parts = [make(view, each) for view, each in zip(views, shared, strict=True)]
     if any(part.scratch for part in parts):
         raise InputError(f"{len(parts)} classes: {ONE_TRAINING}")
     if size == len(views):
@@ -77,23 +73,18 @@ def make_one_against_rest(
     return Rounds(source, views, parts, at_zero, size)
 
 
-def _count_side_by_side(
-    source: RowSource, options: TrainOptions, make: Make, process_bytes: int, n_fits: int, first: Solver
-) -> int:
-    """Return the number of classes to train side by side: all classes, or this number halved until they fit.
-
-    first: the solver of the first class if all classes share the memory.
-    """
-    budget, size = Budget.of(options, process_bytes), len(np.asarray(source.classes))
-    part, n_classes = first, size
+def _count_side_by_side(source: RowSource, options: TrainOptions, make: Make, process_bytes: int, n_fits: int) -> int:
+    """Return the number of classes to train side by side: all classes, or this number halved until they fit."""
+    budget, n_classes = Budget.of(options, process_bytes), len(np.asarray(source.classes))
+    size = n_classes
     while size > 1:
+        part = make(view_classes(source)[0], share_options(source, options, process_bytes, size)[0])
         needed = count_needed_bytes(source, _need_memory([part] * size, THREADS), n_fits)
         if size < n_classes:
             needed += MODELS * 8 * n_classes * (source.n_features + 1)
         if needed <= budget.spare_bytes:
             break
         size = -(-size // 2)
-        part = make(view_classes(source)[0], share_options(source, options, process_bytes, size)[0])
     return size
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from streamsvm.numeric.equations import move
 from streamsvm.numeric.rows import F64, Rows
 from streamsvm.solvers.interior_point.equations import NormalEquations, Reduction, RightSide, find_keys
 from streamsvm.solvers.interior_point.passes import Measures, add_measures
@@ -23,7 +24,6 @@ from streamsvm.solvers.interior_point.steps import (
     find_right_side,
     find_scales,
     find_second_order,
-    move,
     move_inside,
 )
 
