@@ -155,7 +155,7 @@ def note_cuts(state: State, inner: Any, progress: Progress, made: Sequence[Origi
     known |= {_digest(one.cut, one.offset): one[2:] for one in [*made, *list_proved(inner)]}
     share, bound = state.share, progress.lower_bound or 0.0
     multipliers = dict(zip(before, state.multipliers.tolist(), strict=True))
-    digests = {id(one): _digest_cuts(one) for one in list_states(inner)}
+    digests = {id(one): [*map(_digest, one.cuts, one.offsets.tolist())] for one in list_states(inner)}
     if bound > state.bound:
         found, share = find_certificate(inner), np.empty(0)
         if isinstance(found.state, block_ascent.State):
@@ -191,10 +191,6 @@ def _list_places(state: State) -> list[Place]:
     own = state.split_own()
     pairs = enumerate(zip(state.ends.tolist(), state.steps.tolist(), strict=True))
     return [(state.vectors[start], state.vectors[end], step, own.get(k, NONE)) for k, ((start, end), step) in pairs]
-
-
-def _digest_cuts(state: CutState) -> list[bytes]:
-    return [_digest(cut, offset) for cut, offset in zip(state.cuts, state.offsets.tolist(), strict=True)]
 
 
 def _digest(cut: F64, offset: float) -> bytes:

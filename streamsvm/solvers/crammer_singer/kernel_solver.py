@@ -122,7 +122,7 @@ def solve(settings: ClassDecomposition, state: State) -> Requests:
             before, F_before = active.alpha, active.F.copy()
             rounds = _make_rounds(settings, state, active, None)
             tol = two_classes.ACTIVE_TOL_SHARE * float(np.max(active.judge()[1]))
-            improve(active, rounds, _open_cache(settings, active), tol)
+            improve(active, rounds, ColumnCache.of_size(len(chosen), settings.cache_bytes, type_of(active.X)), tol)
             change, shift = _find_change(settings, active, before)
             expected = F_before + (active.F - F_before) / rounds.damping
             first = state.passes == 0
@@ -190,10 +190,6 @@ def _choose_damping(state: State, active: ActiveRows) -> float:
     return math.sqrt(1.0 + n_violators / len(active.rows))
 
 
-def _open_cache(settings: ClassDecomposition, active: ActiveRows) -> ColumnCache:
-    return ColumnCache.of_size(len(active.rows), settings.cache_bytes, type_of(active.X))
-
-
 def _find_change(settings: ClassDecomposition, active: ActiveRows, before: F64) -> tuple[Change, tuple[F64, F64]]:
     """Return the change of F that a pass applies to each row, and the contribution of the constant s^2.
 
@@ -216,7 +212,7 @@ def _solve_all(settings: ClassDecomposition, state: State, active: ActiveRows) -
         blank = np.zeros_like(state.F)  # the rounding of earlier sums is too large: recompute F
         after = replace(after, share=blank, F=blank, errors=np.zeros_like(state.errors))
     rounds = _make_rounds(settings, state, active, two_classes.FLOAT32_GAP_SHARE * settings.tol)
-    cache, noisy = _open_cache(settings, active), False
+    cache, noisy = ColumnCache.of_size(len(active.rows), settings.cache_bytes, type_of(active.X)), False
     for _ in range(all_active.MOST_REFINEMENTS):
         before, violation = multiply_shares(after.share, after.y, after.costs), float(np.max(active.judge()[1]))
         solved = improve(active, rounds, cache, two_classes.ALL_ACTIVE_TOL_SHARE * violation)

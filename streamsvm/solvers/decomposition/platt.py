@@ -27,6 +27,7 @@ from numba.extending import register_jitable
 
 from streamsvm.kernels.kernel import Kernel
 from streamsvm.kernels.names import KERNELS, LINEAR, POLY, RBF
+from streamsvm.kernels.values import CompiledKernel
 from streamsvm.numeric.rows import F32, F64, I32, I64, REORDERED_SUMS, CsrRows, Matrix
 from streamsvm.system import deadline, interrupts
 
@@ -40,7 +41,7 @@ TOL_ROUNDING = 1e-9  # violations may exceed tol by this share, because of round
 class Problem(NamedTuple):
     """A problem's constants. Dense rows are in X (n, d); sparse rows are in data, indices and indptr, with X empty.
 
-    kind: the kernel's position in KERNELS. folds: whether scores are computed from w. squares: (n,), |x_i|^2.
+    folds: whether scores are computed from w. squares: (n,), |x_i|^2.
     """
 
     X: F32
@@ -49,10 +50,7 @@ class Problem(NamedTuple):
     indptr: I64
     y: F64
     costs: F64
-    kind: int
-    gamma: float
-    degree: int
-    coef0: float
+    kernel: CompiledKernel
     tol: float
     folds: bool
     squares: F64
@@ -150,13 +148,13 @@ def _multiply_sparse(problem: Problem, j: int, v: F64) -> float:
 @register_jitable
 def compute_kernel_value(problem: Problem, i: int, j: int, product: float) -> float:
     """Return k(x_i, x_j), given `product` = x_i.x_j."""
-    if problem.kind == LINEAR:
+    if problem.kernel.code == LINEAR:
         return product
-    if problem.kind == RBF:
-        return float(np.exp(-problem.gamma * max(problem.squares[i] + problem.squares[j] - 2.0 * product, 0.0)))
-    if problem.kind == POLY:
-        return float((problem.gamma * product + problem.coef0) ** problem.degree)
-    return float(np.tanh(problem.gamma * product + problem.coef0))
+    if problem.kernel.code == RBF:
+        return float(np.exp(-problem.kernel.gamma * max(problem.squares[i] + problem.squares[j] - 2.0 * product, 0.0)))
+    if problem.kernel.code == POLY:
+        return float((problem.kernel.gamma * product + problem.kernel.coef0) ** problem.kernel.degree)
+    return float(np.tanh(problem.kernel.gamma * product + problem.kernel.coef0))
 
 
 @register_jitable
@@ -257,8 +255,8 @@ def describe_problem(X: Matrix, y: F64, costs: F64, kernel: Kernel, tol: float, 
         dense = np.ascontiguousarray(X)
         sparse = np.zeros(0, np.float32), np.zeros(0, np.int32), np.zeros(0, np.int64)
     rows, about = (dense, *sparse), (y.astype(np.float64), costs.astype(np.float64))
-    values = KERNELS.index(kernel.name), float(kernel.gamma), int(kernel.degree), float(kernel.coef0)
-    return Problem(*rows, *about, *values, float(tol), fold and kernel.name == "linear", squares)
+    compiled = CompiledKernel(KERNELS.index(kernel.name), float(kernel.gamma), float(kernel.coef0), int(kernel.degree))
+    return Problem(*rows, *about, compiled, float(tol), fold and kernel.name == "linear", squares)
 
 
 def make_state(alpha: F64, n_features: int, n_slots: int, seed: int) -> State:

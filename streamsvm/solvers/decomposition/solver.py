@@ -294,7 +294,8 @@ def find_totals(settings: Decomposition, state: State, chosen: I64, y: F64, cost
         return None
     total = state.total if state.passes else settings.nu * sum_exactly(costs)
     others = np.delete(state.y * state.alpha, chosen)
-    return find_part(y if settings.tube is None else None, costs, total, settings.takes_pairs_only, others)
+    has_tube = settings.tube is not None
+    return find_part(None if has_tube else y, costs, total, settings.two_sums or has_tube, others)
 
 
 ACTIVE_TOL_SHARE = 0.1  # an active set is solved to this share of its violation

@@ -192,11 +192,6 @@ class Decomposition(ActiveRowSettings):
         """Whether all rows form one working set, which pair steps solve in float64 to the limit of rounding."""
         return self.inner == "smo" and self.selection != "platt" and super().is_small(n_rows)
 
-    @property
-    def takes_pairs_only(self) -> bool:
-        """Whether only pair steps can solve working sets, because these may keep two sums."""
-        return self.nu is not None and (self.two_sums or self.tube is not None)
-
 
 @dataclass(kw_only=True)
 class ProvedState:

@@ -73,27 +73,20 @@ class FeatureMapSolver:
     def memory(self, threads: int) -> MemoryNeed:
         """Return the memory of the passes that compute the map, and of the pass that writes the features.
 
-        The totals of a task are Phi'Phi, or the residuals of the rows of a group. Each task receives the map, and the
-        last task combines all residuals.
+        The driver holds the map, its rows and matrices, and vectors over all rows of the source. The totals of a task
+        are Phi'Phi, or the residuals of the rows of a group. Each task receives the map, and the last task combines all
+        residuals.
         """
         n, m, m_bytes = self.source.n_rows, self.parameters.n_pivots, self._count_pivot_bytes()
-        gram_bytes = 8 * m**2 if self.parameters.name == "eigen" else 0
-        return MemoryNeed(
-            driver_bytes=self.count_driver_bytes(),
-            turn_bytes=0,
-            totals_bytes=max(gram_bytes, 16 * n // len(plan_groups(self.source))),
-            shared_bytes=2 * m_bytes + 8 * m**2 + 8 * n if self._has_kernel else 0,
-            walk_bytes=threads * self._count_task_bytes(),
-            gathered_bytes=8 * n if self._has_kernel else 0,
-        )
-
-    def count_driver_bytes(self) -> int:
-        """Return the memory of the driver: the map, its rows and matrices, and vectors over all rows of the source."""
+        totals_bytes, walk_bytes = 16 * n // len(plan_groups(self.source)), threads * self._count_task_bytes()
         if not self._has_kernel:
-            return 0
-        matrices = MATRICES - 3 if self.parameters.name == "eigen" else MATRICES  # 3 are counted as totals
-        pivots_bytes, m = ROW_COPIES * self._count_pivot_bytes(), self.parameters.n_pivots
-        return pivots_bytes + 8 * matrices * m**2 + 8 * ROW_VECTORS * self.source.n_rows
+            return MemoryNeed(0, 0, totals_bytes, 0, walk_bytes)
+        matrices = MATRICES
+        if self.parameters.name == "eigen":
+            matrices, totals_bytes = MATRICES - 3, max(8 * m**2, totals_bytes)  # 3 are counted as totals
+        driver_bytes = ROW_COPIES * m_bytes + 8 * matrices * m**2 + 8 * ROW_VECTORS * n
+        shared_bytes = 2 * m_bytes + 8 * m**2 + 8 * n
+        return MemoryNeed(driver_bytes, 0, totals_bytes, shared_bytes, walk_bytes, gathered_bytes=8 * n)
 
     def _count_task_bytes(self) -> int:
         """Return the working memory of a task: rows being mapped, and a chunk of features to write."""
