@@ -235,17 +235,15 @@ class KeepDual(Wrapper):
     def solve(self, state: State) -> Requests:
         """Yield the requests of the solver, and in between requests that collect its dual point."""
         inner, notes, has_cuts = self.inner.solve(state.inner[0]), list[Any](), self.watch.kind == "cuts"
-        request = next(inner)
+        answers = list[Any]([None])
         while True:
+            request = inner.send(answers.pop())
             if isinstance(request, Step):
                 state, notes = (yield from self._note_step(state, request, notes)), []
-                yield replace(request, state=state)
-                request = inner.send(None)
-            else:
-                answers = [(yield request)]
-                passes = _list_pairs(request, answers[0])
-                notes += [one for pair in passes for one in (list_origins(*pair) if has_cuts else pair[0].states)]
-                request = inner.send(answers.pop())
+                request = replace(request, state=state)
+            answers.append((yield request))
+            passes = _list_pairs(request, answers[0])
+            notes += [one for pair in passes for one in (list_origins(*pair) if has_cuts else pair[0].states)]
 
     def _note_step(self, state: State, step: Step, notes: Sequence[Any]) -> Generator[Any, Any, State]:
         """Return the state after a step, given the records of its passes. Row shares are requested if needed."""

@@ -98,23 +98,6 @@ def _visit(
     return gap, worst, n
 
 
-@njit(cache=True, nogil=True)
-def _find_leads(scores: F64, y: I32, share: F64, distances: F64, is_free: npt.NDArray[np.bool_]) -> None:
-    """Set distances_i to the difference of the two largest v_ik of row i, and is_free_i to whether row i is divided."""
-    for i in range(y.size):
-        top, second, places = 0.0, -np.inf, (1 if share[i, y[i]] < 1.0 else 0)
-        for k in range(scores.shape[1]):
-            if k == y[i]:
-                continue
-            v = 1.0 + scores[i, k] - scores[i, y[i]]
-            places += share[i, k] > 0.0
-            if v > top:
-                top, second = v, top
-            elif v > second:
-                second = v
-        distances[i], is_free[i] = top - second, places > 1
-
-
 @dataclass
 class ClassPart:
     """Rows in memory that the ascent visits (see coordinate_ascent.AscentRows).
@@ -151,11 +134,14 @@ class ClassPart:
 
     def find_distances(self, bias_feature: float, w: F64) -> tuple[F64, npt.NDArray[np.bool_]]:
         """Return the lead of each row's best class over the second, (n,), and whether the row is divided, (n,)."""
-        n_rows, n_classes = self.share.shape
-        distances, is_free = np.empty(n_rows), np.empty(n_rows, np.bool_)
-        scores = score_classes(self.rows, w.reshape(n_classes, -1), bias_feature)
-        _find_leads(scores, self.y, self.share, distances, is_free)
-        return distances, is_free
+        own = np.arange(len(self.y)), self.y
+        lead, takes = score_classes(self.rows, w.reshape(self.share.shape[1], -1), bias_feature), self.share > 0.0
+        of_own = lead[own]
+        lead += 1.0  # in place, as there may be many classes
+        lead -= of_own[:, None]
+        lead[own], takes[own] = 0.0, self.share[own] < 1.0
+        lead.partition(-2, axis=1)
+        return lead[:, -1] - lead[:, -2], np.count_nonzero(takes, axis=1) > 1
 
 
 def make_part(rows: Rows, class_costs: F64, bias_feature: float, share: F64, small: float = 0.0) -> ClassPart:

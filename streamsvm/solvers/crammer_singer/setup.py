@@ -151,4 +151,3 @@ def run_kernels(group: str, rows: Rows) -> None:  # noqa: ARG001
     solve_master(np.eye(2), np.ones(2), np.zeros(2), 1e-9)
     part = block_ascent.make_part(rows, ones, 1.0, np.zeros((2, 2)))
     part.visit(np.zeros(len(part.order), np.uint32), 1.0, np.zeros((3, 2)), 0.0)
-    part.find_distances(1.0, np.zeros(6))

@@ -374,11 +374,8 @@ class PlattResult:
 @register_jitable
 def _choose_second(state: State, E2: float) -> int:
     """Return the free row with the largest |E1 - E2|, Platt's second-choice heuristic."""
-    best, farthest = -1, -1.0
-    for i in state.free.rows[: state.free.size[0]]:
-        if abs(state.errors[i] - E2) > farthest:
-            best, farthest = i, abs(state.errors[i] - E2)
-    return best
+    rows = state.free.rows[: state.free.size[0]]
+    return int(rows[np.argmax(np.abs(state.errors[rows] - E2))])
 
 
 @register_jitable

@@ -438,16 +438,14 @@ class Rounds(ManyProblems):
         """Train from a state. A run resumed from the state in any `Step` gives the same bits."""
         while state.first < len(self.parts):
             inner = solve([part.solve for part in self.parts[state.members]], state.under_way[0])
-            answer, request = None, next(inner)
-            while not isinstance(request, Step) or request.status is None:
-                if isinstance(request, Step):
-                    answer, state = None, replace(state, under_way=[request.state])
-                    yield self._make_step(state, request)
-                else:
-                    answer = yield request
+            answer, is_over = None, False
+            while not is_over:
                 request = inner.send(answer)
-            state = self._end_round(replace(state, under_way=[request.state]))
-            yield self._make_step(state, request)
+                if isinstance(request, Step):
+                    state, is_over = replace(state, under_way=[request.state]), request.status is not None
+                    state = self._end_round(state) if is_over else state
+                    request = self._make_step(state, request)
+                answer = yield request
 
     def _make_step(self, state: RoundsState, inner: Step) -> Step:
         """Return the step of all problems, given the step `inner` of the current round."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from streamsvm.data.rows.views import RowTransform
 from streamsvm.numeric.rows import Rows
-from streamsvm.passes import All, Request, Requests, RowState, Scan, Step, Take, Walk, WalkStep
+from streamsvm.passes import All, Requests, RowState, Scan, Take, Walk, WalkStep
 from streamsvm.solvers.solver import Solver, Wrapper
 
 
@@ -22,13 +22,9 @@ def transform_rows(solver: Requests, transform: RowTransform) -> Requests:
     """
     request, taken = next(solver), None
     while True:
-        if isinstance(request, Step):
-            yield request
-            request = solver.send(None)
-        else:
-            found = yield _transform_request(request, transform, taken)
-            taken = found if isinstance(request, Take) else None
-            request = solver.send(_transform_answer(request, transform, found))
+        found = yield _transform_request(request, transform, taken)
+        taken = found if isinstance(request, Take) else None
+        request = solver.send(_transform_answer(request, transform, found))
 
 
 class OnTransformedRows(Wrapper):
@@ -43,8 +39,11 @@ class OnTransformedRows(Wrapper):
         return transform_rows(self.inner.solve(state), self.transform)
 
 
-def _transform_request(request: Request, transform: RowTransform, taken: Rows | None) -> Request:
-    """Return the request for the engine. taken: the stored rows that answered the last Take, or None."""
+def _transform_request(request: Any, transform: RowTransform, taken: Rows | None) -> Any:
+    """Return the request for the engine; a step stays as it is.
+
+    taken: the stored rows if the last request was a Take, or None.
+    """
     match request:
         case Take():
             return Take(transform.to_source(request.rows))
@@ -83,7 +82,7 @@ def _leave_rows(rows: Rows, *_: Any) -> Rows:
     return rows
 
 
-def _transform_answer(request: Request, transform: RowTransform, found: Any) -> Any:
+def _transform_answer(request: Any, transform: RowTransform, found: Any) -> Any:
     if isinstance(request, All):
         pairs = zip(request.requests, found, strict=True)
         return [_transform_answer(one, transform, part) for one, part in pairs]
