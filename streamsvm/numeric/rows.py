@@ -327,7 +327,7 @@ def make_canonical_rows(X: CsrRows) -> CsrRows:
     return CsrRows(data, rows.indices.astype(np.int32), rows.indptr.astype(np.int64), X.n_features)
 
 
-def to_factor(X: Matrix, dtype: Any = np.float64) -> Any:
+def to_factor(X: Matrix | F64, dtype: Any = np.float64) -> Any:
     """Return X as a factor of matrix products with @: an array, or a sparse array of SciPy."""
     if isinstance(X, CsrRows):
         return csr_array((X.data.astype(dtype, copy=False), X.indices, X.indptr), shape=X.shape)

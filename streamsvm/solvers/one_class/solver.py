@@ -47,12 +47,12 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
-from scipy.sparse import csr_array, issparse
+from scipy.sparse import issparse
 
 from streamsvm.certificates.kernel import find_offset
 from streamsvm.kernels.kernel import combine_rows, compute_squares
 from streamsvm.numeric.rounding import UNIT, add_row_magnitudes, bound_rounding
-from streamsvm.numeric.rows import F64, I64, CsrRows, Matrix, Rows, add_rows, compute_scores, stack_rows, take_rows
+from streamsvm.numeric.rows import F64, I64, Matrix, Rows, add_rows, compute_scores, stack_rows, take_rows, to_factor
 from streamsvm.passes import Bounds, Requests, RowTotals, Scan, Step, Take, axes, find_status, grows
 from streamsvm.system import deadline, interrupts
 
@@ -95,8 +95,7 @@ def find_nearest(X: Matrix | F64, costs: F64, total: float, g: F64 | None = None
 
     Rows and costs are first scaled to magnitudes of about 1.
     """
-    rows: Any = csr_array((X.data, X.indices, X.indptr), shape=X.shape) if isinstance(X, CsrRows) else X
-    rows, offset = rows.astype(np.float64), np.zeros(rows.shape[1]) if g is None else g
+    rows, offset = to_factor(X), np.zeros(X.shape[1]) if g is None else g
     squares = rows.multiply(rows).sum(axis=1) if issparse(rows) else np.einsum("ij,ij->i", rows, rows)
     size = float(np.sqrt(np.max(squares))) or 1.0
     share, rho = _solve(rows / size, costs / total, offset / (total * size))
