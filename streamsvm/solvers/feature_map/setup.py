@@ -77,8 +77,10 @@ class FeatureMapSolver:
         are Phi'Phi, or the residuals of the rows of a group. Each task receives the map, and the last task combines all
         residuals.
         """
-        n, m, m_bytes = self.source.n_rows, self.parameters.n_pivots, self._count_pivot_bytes()
-        totals_bytes, walk_bytes = 16 * n // len(plan_groups(self.source)), threads * self._count_task_bytes()
+        source, n, m = self.source, self.source.n_rows, self.parameters.n_pivots
+        is_dense = source.is_sparse and self.parameters.kernel.name == "linear"
+        m_bytes = m * (source.nbytes // n + (8 * source.n_features if is_dense else 0))
+        totals_bytes, walk_bytes = 16 * n // len(plan_groups(source)), threads * self._count_task_bytes()
         if not self._has_kernel:
             return MemoryNeed(0, 0, totals_bytes, 0, walk_bytes)
         matrices = MATRICES
@@ -99,11 +101,6 @@ class FeatureMapSolver:
         shape = Shape(source.n_rows, width, 0, width, False)
         chunk = min(max(4 * width, self.chunk_bytes or shape.chunk_bytes()), 4 * width * source.n_rows)
         return PART_COPIES * max(8 * feature_maps.PART_VALUES, row_bytes) + CHUNK_COPIES * chunk
-
-    def _count_pivot_bytes(self) -> int:
-        is_dense = self.source.is_sparse and self.parameters.kernel.name == "linear"
-        dense_bytes = 8 * self.source.n_features if is_dense else 0
-        return self.parameters.n_pivots * (self.source.nbytes // self.source.n_rows + dense_bytes)
 
 
 def _choose_parameters(source: RowSource, options: FeatureOptions, kernel_options: TrainOptions) -> Settings:

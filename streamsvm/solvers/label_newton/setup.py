@@ -11,7 +11,7 @@ from streamsvm.data.rows.source import RowSource
 from streamsvm.data.rows.views import sum_label_weights
 from streamsvm.models.model import LinearModel
 from streamsvm.numeric.labels import pack_sets
-from streamsvm.numeric.rows import F64, I64, Rows, draw_sample
+from streamsvm.numeric.rows import F64, I64, Rows, draw_sample, split
 from streamsvm.options import TrainOptions, compute_class_factors, compute_label_factors
 from streamsvm.passes import MemoryNeed, Progress, Requests
 from streamsvm.solvers.label_newton import solver, sums
@@ -194,5 +194,6 @@ def run_kernels(group: str, rows: Rows) -> None:  # noqa: ARG001
         sums.add_active(costs, np.ones((2, 3)), totals.gradients)
         products = sums.start_products(3, 2, 2)
         sums.add_products(products, sets, np.zeros((3, 2)), codes, V, V, codes, np.ones((4, 2)), (loss, 1.0))
-    solver.run_ascent(sets)
+    ones, has, a = np.ones(2), np.zeros((2, 2), np.uint8), np.zeros((2, 2), np.float32)
+    solver.visit_rows(0, 1.0, split(rows.X), codes, ones, has, ones, costs, V, a)
     advance(np.zeros(2), np.ones(2), np.ones(2), np.ones(2, np.float32), 1.0)

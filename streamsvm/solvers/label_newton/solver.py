@@ -401,10 +401,3 @@ def _score(values: F32, indices: I32, indptr: I64, i: int, W: F32, scores: F32) 
             if x != 0.0:
                 for j in range(scores.size):
                     scores[j] += x * weights[j]
-
-
-def run_ascent(rows: Rows) -> None:
-    """Call the compiled function `visit_rows`."""
-    n, W = rows.n_rows, np.zeros((rows.X.shape[1] + 1, 2), np.float32)
-    numbers, has, a = np.ones(n), np.zeros((n, 2), np.uint8), np.zeros((n, 2), np.float32)
-    visit_rows(0, 1.0, split(rows.X), np.arange(n), numbers, has, numbers, np.ones((2, 2)), W, a)

@@ -184,16 +184,6 @@ def choose_apart(settings: OneRead, state: State) -> State:
     return replace(state, apart=state.centre, apart_radius=radius)
 
 
-def set_apart(settings: OneRead, state: State, asked: list[Scan]) -> list[Scan]:
-    """Return the scans of a pass over all rows. If rows are to be set aside, the last scan does so.
-
-    asked: the scans without this choice.
-    """
-    if state.apart_radius == 0.0:
-        return asked
-    return [*asked[:-1], replace(asked[-1], apart=_make_subset(settings, state))]
-
-
 def take_frozen(state: State, totals: near_rows.NearTotals) -> State:
     """Return the state with the sums over the frozen rows, computed by the pass that sets rows aside."""
     radius = state.apart_radius if totals.n_apart else 0.0
@@ -278,8 +268,9 @@ def solve(settings: OneRead, state: State) -> Requests:
         looks = [line_search.look_along(ends, steps, class_costs, bias, without=1) for ends, steps in lines]
         shared = (aim.W, class_costs, bias)
         cut_at = Scan(partial(start_points, *aim.W.shape), line_search.add_points, add, shared, weights=aim.W)
-        asked = [cut_at, *looks, near_rows.scan_near(look, held=held)]
-        asked = among_undecided(settings, state, asked) if narrower else set_apart(settings, state, asked)
+        apart = None if narrower or state.apart_radius == 0.0 else _make_subset(settings, state)
+        asked = [cut_at, *looks, replace(near_rows.scan_near(look, held=held), apart=apart)]
+        asked = among_undecided(settings, state, asked) if narrower else asked
         extra = cuts.look_for_rounding(state, points, class_costs, bias)
         found, *others = yield All([All(asked), *extra])
         at_points, *on_lines, totals = line_search.add_starts(found)
