@@ -234,26 +234,19 @@ def visit_rows(K: Values, y: I32, costs: F64, share: F64, F: F64, order: I64, le
 
 
 @njit(cache=True, nogil=True)
-def judge_rows(F: F64, y: I32, costs: F64, share: F64, violations: F64, ahead: F64) -> float:
-    """Return P - D of the rows, sum_i C_i (max(0, max_k v_ik) - sum_k c_ik v_ik); no term is negative.
+def judge_rows(F: F64, y: I32, costs: F64, share: F64) -> tuple[float, F64, F64]:
+    """Return P - D of the rows, their violations (n,), and the lead of each row's best class over the second, (n,).
 
-    F: (K, n). Set `violations` (n,), and `ahead` (n,): the lead of the best class over the second if the row is
-    undivided (one class has its whole cost), 0 if it is divided, and infinity if it has no cost.
+    P - D is sum_i C_i (max(0, max_k v_ik) - sum_k c_ik v_ik), in which no term is negative. The lead of a row is 0 if
+    the row is divided (no class has its whole cost), and infinity if it has no cost. F: (K, n).
     """
-    gap, lead = 0.0, np.empty(F.shape[0])
+    gap, lead, violations, ahead = 0.0, np.empty(F.shape[0]), np.zeros(y.size), np.full(y.size, np.inf)
     for i in range(y.size):
-        violations[i], ahead[i] = 0.0, np.inf
         if costs[i] > 0.0:
             _find_lead(F, i, y[i], lead)
             missed, violations[i], ahead[i] = judge_row(lead, share[i], y[i])
             gap += costs[i] * missed
-    return gap
-
-
-def judge(F: F64, y: I32, costs: F64, share: F64) -> tuple[float, F64, F64]:
-    """Return P - D, the violations (n,), and the lead of each row's best class (n,); see `judge_rows`."""
-    violations, ahead = np.empty((2, len(y)))
-    return judge_rows(F, y, costs, share, violations, ahead), violations, ahead
+    return gap, violations, ahead
 
 
 @dataclass
@@ -278,7 +271,8 @@ class ActiveRows:
 
     def judge(self) -> tuple[float, F64, F64]:
         """Return P - D, the violations (m,), and the lead of each row's best class (m,); see `judge_rows`."""
-        return judge(self.F, self.y, self.costs, self.share)
+        gap, violations, ahead = judge_rows(self.F, self.y, self.costs, self.share)
+        return gap, violations, ahead
 
     def measure_dual(self) -> float:
         """Return D, assuming that all rows outside the active set have zero multipliers."""
@@ -380,7 +374,7 @@ def _jump(K: Values, y: I32, costs: F64, share: F64, F: F64, is_whole: bool) -> 
     moves = multiply_shares(found, y, costs) - multiply_shares(share, y, costs)
     after = np.ascontiguousarray(F + moves.T @ K)
     gain = float(np.sum(moves[np.arange(len(y)), y]) - np.sum(moves.T * (F + after)) / 2)
-    falls = judge(after, y, costs, found)[0] < judge(F, y, costs, share)[0]
+    falls = judge_rows(after, y, costs, found)[0] < judge_rows(F, y, costs, share)[0]
     return (found, after, gain) if (falls if is_whole else gain > 0.0) else (share, F, 0.0)
 
 

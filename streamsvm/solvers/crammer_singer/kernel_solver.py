@@ -36,7 +36,7 @@ from streamsvm.numeric.labels import read_labels
 from streamsvm.numeric.rounding import UNIT
 from streamsvm.numeric.rows import F64, I32, I64, Rows, take_rows
 from streamsvm.passes import Requests, Scan, Step, Take
-from streamsvm.solvers.crammer_singer.kernel_active_set import ActiveRows, Rounds, improve, judge
+from streamsvm.solvers.crammer_singer.kernel_active_set import ActiveRows, Rounds, improve, judge_rows
 from streamsvm.solvers.decomposition import all_active
 from streamsvm.solvers.decomposition import solver as two_classes
 from streamsvm.solvers.decomposition import state as decomposition
@@ -94,7 +94,8 @@ class State(ProvedState):
 
     def judge(self) -> tuple[F64, F64]:
         """Return the violations (n,), and the lead of each row's best class (n,); see kernel_active_set.judge_rows."""
-        return judge(np.ascontiguousarray(self.F.T), self.y, self.costs, self.share)[1:]
+        _, violations, ahead = judge_rows(np.ascontiguousarray(self.F.T), self.y, self.costs, self.share)
+        return violations, ahead
 
     def prove(self, settings: ClassDecomposition) -> Proof:
         """Return the proof of P and D; raise InputError for numbers beyond the range of float64."""

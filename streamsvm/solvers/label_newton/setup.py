@@ -15,7 +15,7 @@ from streamsvm.numeric.rows import F64, I64, Rows, draw_sample, split
 from streamsvm.options import TrainOptions, compute_class_factors, compute_label_factors
 from streamsvm.passes import MemoryNeed, Progress, Requests
 from streamsvm.solvers.label_newton import solver, sums
-from streamsvm.solvers.label_newton.steps import LabelNewton, State, advance, start_conjugates, start_state
+from streamsvm.solvers.label_newton.steps import LabelNewton, State, advance, start_state
 from streamsvm.solvers.many.classes import THREADS, count_needed_bytes, describe_problem
 from streamsvm.solvers.options import Newton
 from streamsvm.solvers.solver import Budget, FirstSample, Report, Solver, TakeRows, make_linear_model
@@ -68,8 +68,7 @@ class LabelNewtonSolver(Solver):
 
     def start(self) -> State:
         """Return the state at W = 0."""
-        state = start_state(self.parameters)
-        return start_conjugates(state) if self.parameters.by_products else state
+        return start_state(self.parameters)
 
     def solve(self, state: State) -> Requests:
         """Yield the passes and steps."""

@@ -211,7 +211,7 @@ def _minimise_factored(settings: LabelNewton, codes: I64, rows: Rows, W: F64) ->
     The labels make their steps side by side.
     """
     costs, k = settings.costs[codes], len(codes)
-    own = replace(settings, costs=costs, at_zero=np.full(k, np.inf), side_by_side=k)
+    own = replace(settings, costs=costs, at_zero=np.full(k, np.inf), side_by_side=k, by_products=False)
     state, places = replace(start_state(own), next_w=W.copy()), np.arange(k)
     for _ in range(MOST_FACTOR_STEPS):
         points = state.next_w[places]

@@ -135,6 +135,9 @@ def start_state(settings: LabelNewton) -> State:
     start |= {name: np.zeros(L, np.int64) for name in ("counts", "stuck")}
     start |= {"best_w": np.zeros((L, width)), "next_w": np.zeros((m, width)), "base_w": np.zeros((m, width))}
     start |= {"values": np.full(L, np.inf), "lengths": np.ones(L), "active": np.full(L, float(settings.n_rows))}
+    if settings.by_products:
+        start |= {"conjugates": np.zeros((3, m, width)), "products": np.full(L, -1, np.int64)}
+        start |= {name: np.zeros(L) for name in ("residuals", "at_start")}
     return State(**start, statuses=np.full(L, "", "<U16"), objectives=settings.at_zero.copy())
 
 
@@ -232,14 +235,6 @@ def is_accepted(settings: LabelNewton, state: State, code: int, w: F64, P: float
     state.next_w[place] = state.base_w[place] + (shorter / length) * (w - state.base_w[place])
     state.lengths[code] = shorter
     return False
-
-
-def start_conjugates(state: State) -> State:
-    """Return the state with the arrays for steps by products; no label is in the middle of a step."""
-    L = len(state.best_w)
-    state.conjugates, state.products = np.zeros((3, *state.next_w.shape)), np.full(L, -1, np.int64)
-    state.residuals, state.at_start = np.zeros((2, L))
-    return state
 
 
 def divide(state: State, codes: I64) -> tuple[I64, I64]:
