@@ -23,6 +23,8 @@ CHUNK_COPIES = 2  # chunks of features in memory: a task fills one, and the seco
 ROW_COPIES = 8  # copies of the map's rows: as read, ordered and in float64, and those of the last map
 MATRICES = 7  # matrices (m, m): K, K with jitter, factor, inverse, T, the last T; or of an eigendecomposition
 ROW_VECTORS = 8  # vectors of 8 bytes for each row of the source: residuals, and a weighted draw from them
+# the kernels without features, and why
+NOT_MAPPED = {"sigmoid": "it is not positive semidefinite", precomputed.NAME: "its values for other rows are unknown"}
 
 
 class FeatureMapSolver:
@@ -112,15 +114,9 @@ def _choose_parameters(source: RowSource, options: FeatureOptions, kernel_option
         return settings
     check_count("rank", options.rank, 1)
     check_count("seed", options.seed, 0)
-    if kernel_options.kernel == "sigmoid":
-        raise InputError(
-            "the kernel sigmoid has no features, because it is not positive semidefinite; choose another kernel"
-        )
-    if kernel_options.kernel == precomputed.NAME:
-        raise InputError(
-            "the kernel precomputed has no features, because its values for other rows are unknown; "
-            "choose another kernel"
-        )
+    kernel = kernel_options.kernel
+    if kernel in NOT_MAPPED:
+        raise InputError(f"the kernel {kernel} has no features, because {NOT_MAPPED[kernel]}; choose another kernel")
     return replace(settings, rank=options.rank, seed=options.seed, kernel=make_kernel(source, kernel_options))
 
 

@@ -175,10 +175,8 @@ def _pull(state: State, data: HingeRows, model: Linear, M: F64, free: F64) -> F6
     for _ in range(MOST_PULLS):
         if _measure(M, w - best) <= state.trust or not np.isfinite(strength):
             break
-        whole = 1.0 + strength
-        linear = Linear(
-            (model.slope + strength * best) / whole, (model.value + strength * float(best @ best) / 2) / whole
-        )
+        whole, value = 1.0 + strength, model.value + strength * float(best @ best) / 2
+        linear = Linear((model.slope + strength * best) / whole, value / whole)
         before, w = w, minimise_rows(replace(data, costs=data.costs / whole), linear, PULLED_TOL, w).w
         strength *= STRONGER
     return _go_on(M, state, w, before)
