@@ -22,6 +22,7 @@ and chooses the pairs as losses.pairs does; its counts are accurate to twice the
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -269,34 +270,35 @@ def _sort_rows(pairs: Pairs, *keys: F64) -> tuple[I64, tuple[I32, F64, I64, int]
     return order, (pairs.ranks[order], pairs.weight[order], pairs.starts, n_ranks)
 
 
-def sum_pairs_exactly(scores: F64, pairs: Pairs) -> tuple[float, float, float]:
-    """Return loss / K as a pair, and the sum of its terms' magnitudes.
+def measure_losses_exactly(points: Iterable[F64], pairs: Pairs, shorter: F64) -> F64:
+    """Return for each of k points loss / K as a pair, the sum of its terms' magnitudes, and a test loss, (k, 4).
 
-    scores (n, 2): the scores as pairs of numbers.
+    points: the scores at each point, as pairs of numbers (n, 2). The test loss is 0 if there is a loss or if the share
+    `shorter` (k,) is 1; otherwise it is the loss at scores reduced by this share.
     """
-    order, in_order = _sort_rows(pairs, scores[:, 1], scores[:, 0])
-    found: tuple[float, float, float] = _sum_pairs(scores[order], *in_order)
+    found = np.zeros((len(shorter), 4))
+    for sums, scores, by in zip(found, points, shorter.tolist(), strict=True):
+        sums[:3] = _sum_pairs_exactly(scores, pairs)
+        if sums[0] + sums[1] <= 0.0 and by < 1.0:
+            sums[3] = _sum_pairs_exactly((1.0 - by) * scores, pairs)[0]
     return found
 
 
-def round_sums(loss: float, size: float, n_rows: int, cost: float) -> tuple[float, float]:
-    """Return the loss and its error bound.
+def _sum_pairs_exactly(scores: F64, pairs: Pairs) -> tuple[float, float, float]:
+    """Return loss / K as a pair, and the sum of its terms' magnitudes."""
+    order, in_order = _sort_rows(pairs, scores[:, 1], scores[:, 0])
+    s = scores[order]
+    found: tuple[float, float, float] = _sum_pairs(s, *_count_pairs(s, *in_order), pairs.starts)
+    return found
 
-    loss: the loss of n rows, divided by K. size: the sum of the magnitudes of the terms of `loss`. cost: the cost K of
-    a pair.
+
+def round_sums(sums: F64, n_rows: int, cost: float) -> tuple[F64, F64]:
+    """Return the losses (k,) of n rows and their error bounds, (k,).
+
+    sums (k, 4): the results of `measure_losses_exactly`. cost: the cost K of a pair.
     """
-    loss *= cost
-    terms = 8.0 * (n_rows + 64.0)
-    return loss, OWN_ROUNDINGS * UNIT * abs(loss) + bound_rounding(terms, 1.0) * UNIT * cost * size
-
-
-def measure_pairs_exactly(scores: F64, pairs: Pairs, cost: float) -> tuple[float, float]:
-    """Return the loss and its error bound.
-
-    scores (n, 2): the scores as pairs of numbers; cost: the cost K of a pair.
-    """
-    loss, rest, size = sum_pairs_exactly(scores, pairs)
-    return round_sums(loss + rest, size, len(scores), cost)
+    losses, terms = (sums[:, 0] + sums[:, 1]) * cost, 8.0 * (n_rows + 64.0)
+    return losses, OWN_ROUNDINGS * UNIT * np.abs(losses) + bound_rounding(terms, 1.0) * UNIT * cost * sums[:, 2]
 
 
 def count_pairs_exactly(scores: F64, pairs: Pairs) -> tuple[F64, F64]:
@@ -310,6 +312,8 @@ def count_pairs_exactly(scores: F64, pairs: Pairs) -> tuple[F64, F64]:
 @register_jitable
 def _is_within(s: F64, i: int, j: int) -> bool:
     """Return whether s_i - s_j < 1."""
+    if s.ndim == 1:
+        return bool(s[i] - s[j] < 1.0)
     difference, lost = add_two(s[i, 0], -s[j, 0])
     beyond, lost_too = add_two(difference, -1.0)
     return bool(beyond + (lost_too + lost + (s[i, 1] - s[j, 1])) < 0.0)
@@ -341,22 +345,17 @@ def _sum_up_to(tree: F64, at: int) -> tuple[float, float]:
 
 
 @register_jitable
-def _add_term(
-    total: float, rest: float, weight: float, lacking: float, v: float, s: float, low: float
-) -> tuple[float, float, float]:
-    """Add v (weight + lacking) (s + low) to the pair (total, rest). Return the pair and the term's magnitude."""
-    product, lost = multiply_two(v, weight)
-    lost += v * lacking
-    term, lost_too = multiply_two(product, s)
-    total, carried = add_two(total, term)
-    total, rest = add_two(total, rest + carried + lost_too + lost * s + product * low)
-    return total, rest, abs(term)
+def _weigh(tree: F64, at: int, v: float) -> tuple[float, float]:
+    """Return v times the sum of the entries up to a place, as a pair."""
+    total, rest = _sum_up_to(tree, at)
+    product, lost = multiply_two(v, total)
+    return product, lost + v * rest
 
 
 @njit(cache=True, nogil=True)
-def _sum_pairs(s: F64, ranks: I32, v: F64, starts: I64, n_ranks: int) -> tuple[float, float, float]:
-    """Return the loss as a pair of numbers, and the sum of its terms' magnitudes. Scores ascend within each query."""
-    total, rest, size, tree = 0.0, 0.0, 0.0, np.zeros((n_ranks + 1, 2))
+def _count_pairs(s: F64, ranks: I32, v: F64, starts: I64, n_ranks: int) -> tuple[F64, F64]:
+    """Return up and down of rows whose scores ascend within each query: numbers (n,), or pairs of numbers (n, 2)."""
+    up, down, tree = np.empty((ranks.size, 2)), np.empty((ranks.size, 2)), np.zeros((n_ranks + 1, 2))
     for k in range(starts.size - 1):
         first, end = starts[k], starts[k + 1]
         j = end - 1
@@ -364,10 +363,7 @@ def _sum_pairs(s: F64, ranks: I32, v: F64, starts: I64, n_ranks: int) -> tuple[f
             while j >= first and _is_within(s, i, j):
                 _add(tree, ranks[j] + 1, v[j])
                 j -= 1
-            up, lacking = _sum_up_to(tree, ranks[i])
-            total, rest, one = _add_term(total, rest, up, lacking, v[i], 1.0, 0.0)
-            total, rest, other = _add_term(total, rest, up, lacking, v[i], -s[i, 0], -s[i, 1])
-            size += one + other
+            up[i, 0], up[i, 1] = _weigh(tree, ranks[i], v[i])
         for i in range(first, end):
             _clear(tree, ranks[i] + 1)
         j = first
@@ -375,41 +371,34 @@ def _sum_pairs(s: F64, ranks: I32, v: F64, starts: I64, n_ranks: int) -> tuple[f
             while j < end and _is_within(s, j, i):
                 _add(tree, n_ranks - ranks[j], v[j])
                 j += 1
-            down, lacking = _sum_up_to(tree, n_ranks - 1 - ranks[i])
-            total, rest, one = _add_term(total, rest, down, lacking, v[i], s[i, 0], s[i, 1])
-            size += one
-        for i in range(first, end):
-            _clear(tree, n_ranks - ranks[i])
-    return total, rest, size
-
-
-@njit(cache=True, nogil=True)
-def _count_pairs(s: F64, ranks: I32, v: F64, starts: I64, n_ranks: int) -> tuple[F64, F64]:
-    """Return up and down of rows whose scores ascend within each query."""
-    up, down, tree = np.empty((s.size, 2)), np.empty((s.size, 2)), np.zeros((n_ranks + 1, 2))
-    for k in range(starts.size - 1):
-        first, end = starts[k], starts[k + 1]
-        j = end - 1
-        for i in range(end - 1, first - 1, -1):
-            while j >= first and s[i] - s[j] < 1.0:
-                _add(tree, ranks[j] + 1, v[j])
-                j -= 1
-            total, rest = _sum_up_to(tree, ranks[i])
-            up[i, 0], lost = multiply_two(v[i], total)
-            up[i, 1] = lost + v[i] * rest
-        for i in range(first, end):
-            _clear(tree, ranks[i] + 1)
-        j = first
-        for i in range(first, end):
-            while j < end and s[j] - s[i] < 1.0:
-                _add(tree, n_ranks - ranks[j], v[j])
-                j += 1
-            total, rest = _sum_up_to(tree, n_ranks - 1 - ranks[i])
-            down[i, 0], lost = multiply_two(v[i], total)
-            down[i, 1] = lost + v[i] * rest
+            down[i, 0], down[i, 1] = _weigh(tree, n_ranks - 1 - ranks[i], v[i])
         for i in range(first, end):
             _clear(tree, n_ranks - ranks[i])
     return up, down
+
+
+@register_jitable
+def _add_term(total: float, rest: float, count: F64, s: float, low: float) -> tuple[float, float, float]:
+    """Add count (s + low) to the pair (total, rest); `count` is a pair. Return the pair and the term's magnitude."""
+    term, lost = multiply_two(count[0], s)
+    total, carried = add_two(total, term)
+    total, rest = add_two(total, rest + carried + lost + count[1] * s + count[0] * low)
+    return total, rest, abs(term)
+
+
+@njit(cache=True, nogil=True)
+def _sum_pairs(s: F64, up: F64, down: F64, starts: I64) -> tuple[float, float, float]:
+    """Return the loss as a pair of numbers, and the sum of its terms' magnitudes. s (n, 2): the scores as pairs."""
+    total, rest, size = 0.0, 0.0, 0.0
+    for k in range(starts.size - 1):
+        for i in range(starts[k + 1] - 1, starts[k] - 1, -1):
+            total, rest, one = _add_term(total, rest, up[i], 1.0, 0.0)
+            total, rest, other = _add_term(total, rest, up[i], -s[i, 0], -s[i, 1])
+            size += one + other
+        for i in range(starts[k], starts[k + 1]):
+            total, rest, one = _add_term(total, rest, down[i], s[i, 0], s[i, 1])
+            size += one
+    return total, rest, size
 
 
 def pair_rows(rows: Rows, starts: I64) -> Pairs:
@@ -417,22 +406,10 @@ def pair_rows(rows: Rows, starts: I64) -> Pairs:
     return Pairs(np.require(rows.codes, requirements="W"), np.sqrt(rows.weights), starts)
 
 
-def measure_losses_exactly(scores: F64, pairs: Pairs, shorter: float) -> F64:
-    """Return loss / K as a pair, the sum of its terms' magnitudes, and a test loss, (4,).
-
-    scores (n, 2): the scores as pairs of numbers. The test loss is 0 if there is a loss or if the share `shorter` is 1;
-    otherwise it is the loss at scores reduced by this share.
-    """
-    loss, rest, size = sum_pairs_exactly(scores, pairs)
-    is_tested = loss + rest <= 0.0 and shorter < 1.0
-    return np.array([loss, rest, size, sum_pairs_exactly((1.0 - shorter) * scores, pairs)[0] if is_tested else 0.0])
-
-
 def add_exact_losses(W: F64, shorter: F64, sums: F64, rows: Rows, starts: I64) -> None:
     """Add the losses of whole queries."""
     pairs, scores = pair_rows(rows, starts), compute_exact_scores(rows.X, np.require(W, requirements="W"))
-    own = [measure_losses_exactly(scores[k], pairs, float(shorter[k])) for k in range(len(W))]
-    sums[:] = combine_exact_losses(sums, np.stack(own))
+    sums[:] = combine_exact_losses(sums, measure_losses_exactly(scores, pairs, shorter))
 
 
 def combine_exact_losses(left: F64, right: F64) -> F64:

@@ -45,10 +45,6 @@ from numba.extending import register_jitable
 
 from streamsvm.numeric.rows import F64, I32, I64, Rows, join_rows
 
-SAMPLE_ROWS = 1 << 15  # number of rows whose loss gives the model of the loss of all rows, or of all pairs
-SEARCHED_ROWS = 1 << 13  # number of rows on which a line search chooses its step
-ROWS_A_FEATURE = 8  # with fewer sampled rows per feature, the model would be worse than the line search
-
 
 @dataclass(frozen=True)
 class Pairs:

@@ -25,16 +25,7 @@ import numpy.typing as npt
 
 from streamsvm.data.rows.source import TILE_ITEMS, RowSource, count_tile_rows, read_codes
 from streamsvm.losses.histograms import RankTotals
-from streamsvm.losses.pairs import (
-    ROWS_A_FEATURE,
-    SAMPLE_ROWS,
-    SEARCHED_ROWS,
-    Pairs,
-    count_pairs,
-    mean_ndcg,
-    mean_tau,
-    swapped_pairs,
-)
+from streamsvm.losses.pairs import Pairs, count_pairs, mean_ndcg, mean_tau, swapped_pairs
 from streamsvm.numeric.rows import F64, I64
 from streamsvm.options import require_classes
 from streamsvm.problems import problem
@@ -320,7 +311,6 @@ def _list_starts(source: RowSource, share: int, shares: int) -> tuple[I64, I64]:
 
 ROW_VECTORS = 33  # vectors of 8 bytes per row: scores, also in twice the precision, and pair counts
 LARGEST_QUERY_BYTES = 16 << 20  # With a larger query, the driver holds the scores of all rows.
-SAMPLE_BYTES = 16 << 20  # maximum size of the sample in bytes; a sample of long rows has fewer rows
 # Copies of the largest query in a task: one at each end of the task's rows, one where two tasks meet, and one while its
 # pieces are joined.
 EDGES = 4
@@ -332,14 +322,14 @@ def has_queries(source: RowSource, task: str) -> bool:
     return task == RANK.name and source.column("qid", 0) is not None
 
 
-def find_small_queries(source: RowSource, task: str) -> QueryPairs | None:
+def find_small_queries(source: RowSource, task: str, sample_rows: int) -> QueryPairs | None:
     """Return the pairs within queries; None if pairs are not formed within queries, or if a query is too large.
 
-    Raises InputError if there are no pairs to compare, or if queries are invalid (`find_query_pairs`).
+    sample_rows, and the errors that are raised: see `find_query_pairs`.
     """
     if not has_queries(source, task):
         return None
-    found = find_query_pairs(source, count_sample_rows(source))
+    found = find_query_pairs(source, sample_rows)
     return found if query_bytes(source, found.largest) <= LARGEST_QUERY_BYTES else None
 
 
@@ -352,12 +342,6 @@ def count_task_bytes(source: RowSource, found: QueryPairs) -> int:
 def query_bytes(source: RowSource, n_rows: int) -> int:
     """Return the bytes of n_rows rows with their ROW_VECTORS."""
     return n_rows * (source.nbytes // source.n_rows + 8 * ROW_VECTORS)
-
-
-def count_sample_rows(source: RowSource) -> int:
-    """Return the number of rows in the sample: enough for a model if they fit, else enough for a line search."""
-    most = max(1, min(SAMPLE_ROWS, SAMPLE_BYTES * source.n_rows // max(1, source.nbytes)))
-    return most if most >= ROWS_A_FEATURE * source.n_features else min(SEARCHED_ROWS, most)
 
 
 HELD_ROWS = 1 << 20  # Up to this many rows, the driver holds the scores and counts pairs exactly.
@@ -385,8 +369,11 @@ def has_few_ranks(source: RowSource, task: str) -> bool:
     return source.n_rows > HELD_ROWS and len(require_classes(source)) <= MOST_RANKS
 
 
-def find_few_ranks(source: RowSource, task: str) -> FewRanks:
-    """Return the totals and a sample of the pairs of all rows. Raises InputError if there are no pairs to compare."""
+def find_few_ranks(source: RowSource, task: str, sample_rows: int) -> FewRanks:
+    """Return the totals, and a sample of about `sample_rows` rows.
+
+    Raises InputError if there are no pairs to compare.
+    """
     classes = require_comparable(source, task)
     of_rank, n_rows = np.zeros(len(classes)), np.zeros(len(classes), np.int64)
     for rows in _read_chunks(source):
@@ -394,7 +381,7 @@ def find_few_ranks(source: RowSource, task: str) -> FewRanks:
         n_rows += np.bincount(rows["rank"][rows["weight"] > 0.0], minlength=len(classes))
     if np.count_nonzero(of_rank) < 2:
         raise InputError(f"{source.name}: {NO_PAIRS}")
-    quota = max(1, count_sample_rows(source) // int(np.count_nonzero(n_rows)))
+    quota = max(1, sample_rows // int(np.count_nonzero(n_rows)))
     return FewRanks(RankTotals(of_rank), *_draw_sample(source, n_rows, np.maximum(1, -(-n_rows // quota))))
 
 

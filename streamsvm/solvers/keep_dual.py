@@ -43,8 +43,8 @@ from streamsvm.solvers.interior_point.passes import add_number, join_gathered, s
 from streamsvm.solvers.interior_point.state import read_point
 from streamsvm.solvers.interior_point.steps import T
 from streamsvm.solvers.one_read import state as one_read_state
-from streamsvm.solvers.ranking.solver import CutSums, add_sums
-from streamsvm.solvers.ranking.streaming import add_histogram_cuts
+from streamsvm.solvers.ranking.solver import add_sums
+from streamsvm.solvers.ranking.streaming import QueryCuts, add_histogram_cuts
 from streamsvm.solvers.solver import Report, Solver, TakeRows, Wrapper
 from streamsvm.system.errors import InputError
 
@@ -104,8 +104,8 @@ def list_origins(request: Scan, answer: Any) -> Iterator[Origin]:
     elif isinstance(answer, PointTotals):
         cuts = read_cuts(answer)
         yield from _list_at_points(request.shared[0], cuts.vectors, cuts.offsets)
-    elif isinstance(sums, CutSums):
-        yield from _list_at_points(sums.W, sums.cuts, sums.offsets)
+    elif isinstance(sums, QueryCuts):
+        yield from _list_at_points(sums.W, sums.gradients, sums.costs)
     elif add is add_sums:
         yield from _list_at_points(request.shared[0], sums, request.shared[1])
     elif isinstance(add, partial) and add.func is add_histogram_cuts:

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from streamsvm.certificates import double_double, dual_points
+from streamsvm.certificates.double_double import measure_losses_exactly, round_sums
 from streamsvm.certificates.dual_points import Bound, DualPoint, DualSums, bound_by_coefs, limit_sum, start_dual_sums
 from streamsvm.data.rows.source import RowSource
 from streamsvm.engines.engine import Engine
@@ -36,6 +37,7 @@ from streamsvm.options import require_classes
 from streamsvm.passes import All, Scan, Take
 from streamsvm.problems import ranking
 from streamsvm.problems.ranking import FewRanks, find_small_queries, has_few_ranks
+from streamsvm.solvers.cutting_plane.line_search_setup import SAMPLE_BYTES, count_sample_rows
 from streamsvm.solvers.ranking.solver import add_exact_scores, add_scores
 from streamsvm.solvers.ranking.streaming import add_rank_magnitudes, measure_exactly, sum_histograms
 from streamsvm.verify.linear import Found
@@ -48,7 +50,8 @@ POINTS_AT_ONCE = 8  # number of points whose histograms one pass computes
 
 def _evaluate_few_ranks(model: LinearModel, engine: Engine, pair_cost: float, points: list[DualPoint] | None) -> Found:
     """Return the loss of a ranking, a bound on its error, and D of the first dual point, if any."""
-    few, W = ranking.find_few_ranks(engine.source, str(model.info["task"])), np.atleast_2d(model.coef)
+    source, W = engine.source, np.atleast_2d(model.coef)
+    few = ranking.find_few_ranks(source, str(model.info["task"]), count_sample_rows(source))
     X, most = answer(engine, Take(few.rows)).X, pair_cost * (few.totals.below + few.totals.above)
     magnitudes = Scan(partial(np.zeros, (2, W.shape[1])), partial(add_rank_magnitudes, most), np.add)
     (histogram,), found = answer(engine, All([sum_histograms(few.totals.n_ranks, X, W), magnitudes]))
@@ -127,8 +130,8 @@ def count_bytes(source: RowSource, task: str, points: list[DualPoint]) -> tuple[
         histogram_bytes = histograms.histogram_bytes(len(require_classes(source)))
         of_points = at_once * (histogram_bytes + 8 * 8 * source.n_features)
         held = 3 * sum(point.nbytes for point in points) + 8 * 3 * n_cuts * source.n_features
-        return held + 2 * ranking.SAMPLE_BYTES + histograms.MEASURE_BYTES + of_points, of_points
-    queries = find_small_queries(source, task)
+        return held + 2 * SAMPLE_BYTES + histograms.MEASURE_BYTES + of_points, of_points
+    queries = find_small_queries(source, task, count_sample_rows(source))
     held, totals = count_point_bytes(points, source.n_features, queries is not None) if points else (0, 0)
     if queries is not None:
         return held, totals + ranking.count_task_bytes(source, queries)
@@ -149,7 +152,8 @@ def evaluate(model: LinearModel, engine: Engine, problem: dict[str, Any], points
     if has_few_ranks(engine.source, task):
         find = _evaluate_few_ranks
     else:
-        find = _evaluate_all if find_small_queries(engine.source, task) is None else _evaluate_queries
+        queries = find_small_queries(engine.source, task, count_sample_rows(engine.source))
+        find = _evaluate_all if queries is None else _evaluate_queries
     loss, rounding, bound = find(model, engine, float(problem["pair_cost"]), points)
     return Found(half + loss, rounding + own, bound)
 
@@ -157,9 +161,9 @@ def evaluate(model: LinearModel, engine: Engine, problem: dict[str, Any], points
 def _evaluate_all(model: LinearModel, engine: Engine, pair_cost: float, points: list[DualPoint] | None) -> Found:
     pairs, _ = ranking.find_pairs(engine.source, str(model.info["task"]))
     tiles = engine.scan(Scan(list, add_exact_scores, operator.add, (np.atleast_2d(model.coef),)))
-    (scores,) = np.concatenate(tiles, axis=1)
-    loss, rounding = double_double.measure_pairs_exactly(scores, pairs, pair_cost)
+    sums = measure_losses_exactly(np.concatenate(tiles, axis=1), pairs, np.ones(1))
     bound = None if points is None else _bound_all(points[0], engine, pairs, pair_cost)
+    (loss,), (rounding,) = (each.tolist() for each in round_sums(sums, engine.source.n_rows, pair_cost))
     return Found(loss, rounding, bound)
 
 
@@ -224,12 +228,12 @@ def _evaluate_queries(model: LinearModel, engine: Engine, pair_cost: float, poin
         take = partial(_add_dual, point, limit_sum(pair_cost * point.multipliers, pair_cost))
         scans.append(Scan(*sum_queries(ends, partial(_start_dual, d), take, _combine_dual)))
     (exact, *found) = answer(engine, All(scans))
-    loss, rest, size, _ = exact.sums[0].tolist()
     bound = None
     if points:  # the parts of the total are rounded twice, and so is their sum
         sums, error = found[0].sums, bound_rounding(8.0 * (n_rows + len(points[0].multipliers) + 64.0), 1.0) * UNIT
         bound = bound_by_coefs(sums.rows, float(np.sum(sums.total)), 4 * UNIT * sums.sizes, error)
-    return Found(*double_double.round_sums(loss + rest, size, n_rows, pair_cost), bound)
+    (loss,), (rounding,) = (each.tolist() for each in round_sums(exact.sums, n_rows, pair_cost))
+    return Found(loss, rounding, bound)
 
 
 def _start_dual(n_features: int) -> QueryDual:

@@ -23,11 +23,10 @@ s_i is the score of row i; up and down are c+ and c- of Algorithm 2 (losses.pair
 
 from __future__ import annotations
 
-from collections.abc import Generator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from operator import add
-from typing import Any, ClassVar, Protocol
+from typing import ClassVar
 
 import numpy as np
 
@@ -35,9 +34,11 @@ from streamsvm.certificates.double_double import bound_score, compute_exact_scor
 from streamsvm.losses.pairs import Pairs, count_pairs
 from streamsvm.numeric.rounding import UNIT, add_row_magnitudes, bound_rounding, join_magnitudes
 from streamsvm.numeric.rows import F64, Rows, add_rows, compute_scores
-from streamsvm.passes import All, Request, Requests, RowTotals, Scan, Step, Take
-from streamsvm.solvers.cutting_plane.cuts import CutSettings, RowSums, find_status, is_noisy, move_to
-from streamsvm.solvers.cutting_plane.master import DOUBTFUL_STEPS, take_cuts
+from streamsvm.passes import All, Scan
+from streamsvm.solvers.cutting_plane import cuts
+from streamsvm.solvers.cutting_plane.cuts import CutSettings, RowSums, is_noisy
+from streamsvm.solvers.cutting_plane.line_search import Evaluation
+from streamsvm.solvers.cutting_plane.master import DOUBTFUL_STEPS
 from streamsvm.solvers.cutting_plane.score_model import Sample, SampleState, choose_points
 from streamsvm.solvers.ranking.pair_sample import measure_pairs
 
@@ -57,6 +58,22 @@ class Ranking(CutSettings):
     accelerated: bool = True
     vectors: ClassVar[int] = 12
 
+    def choose_points(self, sample: Sample, state: State) -> tuple[State, F64]:
+        """Return the state and the points (k, d) of the next step; before the first pass, the first of these is w = 0.
+
+        The master's minimiser is the first point of a later step of the paper's algorithm, and if its stop is asked
+        for.
+        """
+        state = lengthen(self, state)
+        needed = self.epsilon is not None or not self.accelerated
+        W = state.master_w[np.newaxis] if needed else np.empty((0, len(state.best_w)))
+        if not state.passes:  # after a warm start, the master's minimiser is not 0
+            W = np.zeros((1, len(state.best_w)))
+        if self.accelerated:
+            state, points = choose_points(self, sample, state)
+            W = np.concatenate((W, points))
+        return state, W
+
 
 @dataclass
 class State(SampleState):
@@ -68,68 +85,13 @@ class State(SampleState):
     latest: F64 = field(default_factory=lambda: np.zeros((9, 2)))
 
 
-@dataclass
-class CutSums(RowTotals):
-    """Sums over pairs at points W (k, d): the losses (k,), the cuts (k, d), and the offsets (k,) of the cuts."""
-
-    W: F64
-    losses: F64
-    cuts: F64
-    offsets: F64
-    joined: ClassVar = {"W": lambda left, _: left}
-
-
-Searching = Generator[Request, Any, tuple[State, CutSums, int]]
-
-
-class Search(Protocol):
-    """The part of a step that computes P and cuts."""
-
-    def evaluate(self, settings: Ranking, sample: Sample, state: State, W: F64) -> Searching:
-        """Compute P and the cuts at the points W (k, d); before the first pass, the first of these is w = 0.
-
-        Return the state, the results, and the number of passes. The state knows the rounding of sums from the first
-        pass on. If P is noisy, it has moved to the best of some points where P was computed in twice the precision.
-        """
-
-
-def solve(settings: Ranking, search: Search, total: float, sample: Sample, state: State) -> Requests:
-    """Run Algorithm 2 from a state. A run that is resumed from the state in any `Step` gives the same bits.
-
-    total: the sum of the weights of all pairs. sample: its rows are read first.
-    """
-    sample = replace(sample, held=(yield Take(sample.rows)))
-    while True:
-        before, state = state, lengthen(settings, state)
-        needed = settings.epsilon is not None or not settings.accelerated
-        W = state.master_w[np.newaxis] if needed else np.empty((0, len(state.best_w)))
-        if not state.passes:  # after a warm start, the master's minimiser is not 0
-            W = np.zeros((1, len(state.best_w)))
-        if settings.accelerated:
-            state, points = choose_points(settings, sample, state)
-            W = np.concatenate((W, points))
-        state, found, passes = yield from search.evaluate(settings, sample, state, W)
-        loss = float(found.losses[0]) if before.passes else np.inf  # the first point of the first step is 0
-        violation = (loss - state.slack) / (settings.pair_cost * total)
-        state, cuts = move(state, found), RowSums(found.cuts, found.offsets, 2 * found.offsets)  # a pair has two rows
-        state = take_cuts(state, before, cuts, settings.max_cuts, settings.tol, passes)
-        yield Step(state, state.progress, find_status(state, settings.tol, settings.epsilon, violation))
-
-
-def move(state: State, found: CutSums) -> State:
-    """Return the state moved to the best of the points if P is lower there."""
-    objectives = np.einsum("kj,kj->k", found.W, found.W) / 2 + found.losses
-    best = int(np.argmin(np.where(np.isnan(objectives), np.inf, objectives)))
-    return move_to(state, found.W[best], objectives[best], state.bound_loss(np.abs(found.W[best])))
-
-
 @dataclass(frozen=True)
 class PairSearch:
     """The search by a driver that holds the scores of all rows."""
 
     pairs: Pairs
 
-    def evaluate(self, settings: Ranking, sample: Sample, state: State, W: F64) -> Searching:  # noqa: ARG002
+    def evaluate(self, settings: Ranking, sample: Sample, state: State, W: F64) -> Evaluation:  # noqa: ARG002
         """Compute the scores of all rows in one pass, and the sums of the cuts in another.
 
         At w = 0 every pair has a loss, so no scores are needed, and K (up + down) bounds the coefs of every cut.
@@ -148,16 +110,14 @@ class PairSearch:
             scans.append(Scan(list, add_exact_scores, add, (points,)))
         of_loss, offsets = np.array([[loss.loss, loss.offset] for loss in losses]).T
         start, coefs = partial(np.zeros, W.shape), tuple(loss.coefs for loss in losses)
-        cuts, *others = yield All([Scan(start, add_sums, add, (W, offsets), coefs), *scans])
+        vectors, *others = yield All([Scan(start, add_sums, add, (W, offsets), coefs), *scans])
         if is_first:
             state = begin_at_zero(state, losses[0].loss, scores.shape[1], others[0])
         elif others:
-            sums = [
-                measure_losses_exactly(np.concatenate([tile[k] for tile in others[0]]), self.pairs, shorter)
-                for k, shorter in enumerate(shorten(state, points).tolist())
-            ]
-            state = take_exact(settings, state, points, np.stack(sums), scores.shape[1])
-        return state, CutSums(W, of_loss, cuts, offsets), passes
+            exact = (np.concatenate([tile[k] for tile in others[0]]) for k in range(len(points)))
+            sums = measure_losses_exactly(exact, self.pairs, shorten(state, points))
+            state = take_exact(settings, state, points, sums, scores.shape[1])
+        return state, of_loss, RowSums(vectors, offsets, 2 * offsets), passes  # a pair has two rows
 
 
 def list_exact_points(state: State, W: F64) -> F64:
@@ -204,10 +164,10 @@ def add_sums(totals: F64, rows: Rows, W: F64, offsets: F64, *coefs: F64) -> None
         add_cut(totals, k, rows, coef)
 
 
-def add_cut(cuts: F64, k: int, rows: Rows, coefs: F64) -> None:
-    """Add sum_i coefs_i x_i of a tile to cuts_k (d,)."""
+def add_cut(vectors: F64, k: int, rows: Rows, coefs: F64) -> None:
+    """Add sum_i coefs_i x_i of a tile to vectors_k (d,)."""
     row = np.flatnonzero(coefs)
-    add_rows(cuts, rows.X, row, np.full(len(row), k), coefs[row])
+    add_rows(vectors, rows.X, row, np.full(len(row), k), coefs[row])
 
 
 def begin_at_zero(state: State, loss: float, n_terms: int, magnitudes: F64) -> State:
@@ -238,11 +198,7 @@ def take_exact(settings: Ranking, state: State, points: F64, sums: F64, n_rows: 
 
     sums (k, 4): the losses at the points in twice the precision (double_double.measure_losses_exactly).
     """
-    share, shorter = bound_score(points.shape[1]), shorten(state, points)
-    for w, (found, rest, size, of_shorter), by in zip(points, sums.tolist(), shorter.tolist(), strict=True):
-        loss, rounding = round_sums(found + rest, size, n_rows, settings.pair_cost)
-        if loss != 0.0 or by == 1.0 or of_shorter > 0.0:
-            rounding += share * float(np.abs(w) @ state.magnitudes)
-        half = float(w @ w) / 2
-        state = move_to(state, w, half + loss, rounding + bound_rounding(len(w) + 8, 2 * half))
-    return state
+    losses, rounding = round_sums(sums, n_rows, settings.pair_cost)
+    is_apart = (losses == 0.0) & (shorten(state, points) < 1.0) & (sums[:, 3] <= 0.0)
+    missed = bound_score(points.shape[1]) * (np.abs(points) @ state.magnitudes)
+    return cuts.take_exact(state, points, losses, rounding + np.where(is_apart, 0.0, missed))[0]

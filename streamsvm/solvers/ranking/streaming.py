@@ -20,33 +20,42 @@ not, for example on a different kind of processor, the weights of the buckets di
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from operator import add
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from streamsvm.certificates import double_double
 from streamsvm.losses import histograms
-from streamsvm.losses.histograms import Histogram, HistogramCut, RankTotals
+from streamsvm.losses.histograms import HistogramCut, RankTotals
 from streamsvm.losses.pairs import count_pairs, sum_queries
 from streamsvm.numeric.rounding import join_magnitudes
 from streamsvm.numeric.rows import F64, I64, Matrix, Rows, compute_scores, make_writable
-from streamsvm.passes import All, Request, RowTotals, Scan
-from streamsvm.solvers.cutting_plane.cuts import is_noisy
+from streamsvm.passes import All, RowTotals, Scan
+from streamsvm.solvers.cutting_plane.cuts import RowSums, is_noisy
+from streamsvm.solvers.cutting_plane.line_search import CutTotals, Evaluation
 from streamsvm.solvers.cutting_plane.score_model import Sample
 from streamsvm.solvers.ranking import solver
 from streamsvm.solvers.ranking.pair_sample import measure_pairs
-from streamsvm.solvers.ranking.solver import CutSums, Ranking, Searching, State
+from streamsvm.solvers.ranking.solver import Ranking, State
 
 Ends = tuple[int, int]
 
 
-def start_cuts(W: F64) -> CutSums:
-    """Return the sums of no queries at the points W (k, d)."""
-    return CutSums(W, np.zeros(len(W)), np.zeros_like(W), np.zeros(len(W)))
+@dataclass
+class QueryCuts(CutTotals):
+    """Sums over queries at the points W (k, d): the losses, and the offsets and vectors of the cuts."""
+
+    W: F64
+    joined: ClassVar = {"W": lambda left, _: left}
+
+
+def start_cuts(W: F64) -> QueryCuts:
+    """Return the sums of no queries."""
+    return QueryCuts(np.zeros(len(W)), np.zeros(len(W)), np.zeros_like(W), W)
 
 
 def add_query_magnitudes(cost: float, sums: F64, rows: Rows, starts: I64) -> None:
@@ -55,18 +64,13 @@ def add_query_magnitudes(cost: float, sums: F64, rows: Rows, starts: I64) -> Non
     solver.add_magnitudes(sums, rows, cost * np.add(*count_pairs(np.zeros(rows.n_rows), pairs, 1.0)))
 
 
-def sum_cuts(ends: Ends, W: F64, cost: float) -> Scan:
-    """Return the pass that sums the losses and the cuts at the points W (k, d)."""
-    return Scan(*sum_queries(ends, partial(start_cuts, W), partial(add_query_cuts, cost), add))
-
-
-def add_query_cuts(cost: float, sums: CutSums, rows: Rows, starts: I64) -> None:
+def add_query_cuts(cost: float, sums: QueryCuts, rows: Rows, starts: I64) -> None:
     """Add the losses and the cuts of whole queries at the points of the sums. starts: the first row of each query."""
     pairs, scores = double_double.pair_rows(rows, starts), compute_scores(rows.X, make_writable(sums.W))
     for k in range(len(sums.W)):
         loss = measure_pairs(scores[:, k].copy(), pairs, cost)
-        solver.add_cut(sums.cuts, k, rows, loss.coefs)
-        sums.offsets[k] += loss.offset
+        solver.add_cut(sums.gradients, k, rows, loss.coefs)
+        sums.costs[k] += loss.offset
         sums.losses[k] += loss.loss
 
 
@@ -87,7 +91,7 @@ class QuerySearch:
 
     ends: Ends
 
-    def evaluate(self, settings: Ranking, sample: Sample, state: State, W: F64) -> Searching:  # noqa: ARG002
+    def evaluate(self, settings: Ranking, sample: Sample, state: State, W: F64) -> Evaluation:  # noqa: ARG002
         """Compute P and the cuts at the points in one pass."""
         scans, cost = list[Scan](), settings.pair_cost
         if not state.passes:
@@ -96,13 +100,14 @@ class QuerySearch:
         elif is_noisy(state, settings.tol):
             points = solver.list_exact_points(state, W)
             scans.append(measure_exactly(self.ends, points, solver.shorten(state, points)))
-        totals, *others = yield All([sum_cuts(self.ends, W, cost), *scans])
+        look = Scan(*sum_queries(self.ends, partial(start_cuts, W), partial(add_query_cuts, cost), add))
+        totals, *others = yield All([look, *scans])
         found, n_rows = totals.sums, self.ends[1] - self.ends[0]
         if not state.passes:
             state = solver.begin_at_zero(state, float(found.losses[0]), n_rows, others[0].sums)
         elif others:
             state = solver.take_exact(settings, state, points, others[0].sums, n_rows)
-        return state, found, 1
+        return state, found.losses, RowSums(found.gradients, found.costs, 2 * found.costs), 1
 
 
 @dataclass
@@ -152,26 +157,24 @@ class HistogramSearch:
     ranks: RankTotals
     n_rows: int
 
-    def evaluate(self, settings: Ranking, sample: Sample, state: State, W: F64) -> Searching:
-        """Compute histograms of the scores in one pass, and the sums of the cuts in another."""
+    def evaluate(self, settings: Ranking, sample: Sample, state: State, W: F64) -> Evaluation:
+        """Compute histograms of the scores in one pass, and the sums of the cuts in another.
+
+        The losses are the upper bounds that the histograms give.
+        """
         cost, ranks, scans = settings.pair_cost, self.ranks, [sum_histograms(self.ranks.n_ranks, sample.held.X, W)]
         if not state.passes:
             take = partial(add_rank_magnitudes, cost * ranks.below + cost * ranks.above)
             scans.append(Scan(partial(np.zeros, (2, W.shape[1])), take, join_magnitudes))
         counted, *others = yield All(scans)
-        found = yield from self._sum_cuts(cost, W, counted)
-        if others:
-            n_terms = self.n_rows + histograms.MOST_CELLS  # sums over rows, then over buckets
-            state = solver.begin_at_zero(state, float(found.losses[0]), n_terms, others[0])
-        return state, found, 2
-
-    def _sum_cuts(self, cost: float, W: F64, counted: list[Histogram]) -> Generator[Request, Any, CutSums]:
-        """Sum the cuts at points with these histograms; their losses are the upper bounds."""
         measured = [histograms.measure_histogram(each, self.n_rows, cost) for each in counted]
-        cuts = [each.cut for each in measured]
-        start = partial(start_histogram_cuts, W.shape[1], [cut.coefs.shape for cut in cuts])
-        sums = yield Scan(start, partial(add_histogram_cuts, cuts), add, (W,))
+        of_cuts = [each.cut for each in measured]
+        start = partial(start_histogram_cuts, W.shape[1], [cut.coefs.shape for cut in of_cuts])
+        sums = yield Scan(start, partial(add_histogram_cuts, of_cuts), add, (W,))
         for each, seen in zip(measured, sums.seen, strict=True):
             each.require_same(seen, self.n_rows)
         losses, offsets = np.array([[each.upper, each.cut.offset] for each in measured]).T
-        return CutSums(W, losses, sums.cuts, offsets)
+        if others:
+            n_terms = self.n_rows + histograms.MOST_CELLS  # sums over rows, then over buckets
+            state = solver.begin_at_zero(state, float(losses[0]), n_terms, others[0])
+        return state, losses, RowSums(sums.cuts, offsets, 2 * offsets), 2
