@@ -25,6 +25,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import ClassVar
 
 import numpy as np
 from numba import njit
@@ -37,13 +38,19 @@ from streamsvm.losses.softmax import count_rows
 from streamsvm.numeric import rounding
 from streamsvm.numeric.rounding import UNIT, add_pairs, add_to_pair, add_two, bound_rounding, multiply_two
 from streamsvm.numeric.rows import F32, F64, I32, I64, Matrix, Rows, Split, compute_scores, find_items, read_item, split
+from streamsvm.passes import RowTotals
 
 Parts = tuple[F64, F64]  # weights as split_for_float32 returns them
 OWN_ROUNDINGS = 8  # the error of the terms of a loss and of their last sum, in units in the last place
 
 
+def join_pairs(left: F64, right: F64) -> F64:
+    """Return the sums of pairs of numbers, whose last axis has the two numbers of each pair."""
+    return np.stack(add_pairs(left[..., 0], left[..., 1], right[..., 0], right[..., 1]), axis=-1)
+
+
 @dataclass
-class ExactLosses:
+class ExactLosses(RowTotals):
     """Losses at K points as pairs (K, 2), their magnitudes sum_i C_i (|w|.|x_i| + |b| + 1), (K,), and the row count.
 
     Only rows that may have a loss contribute to the magnitudes.
@@ -52,6 +59,7 @@ class ExactLosses:
     losses: F64
     magnitudes: F64
     n_rows: int = 0
+    joined: ClassVar = {"losses": join_pairs}
 
     def read(self, width: int) -> tuple[F64, F64]:
         """Return the losses (K,) and their error bounds. width: the length of the weight vectors."""
@@ -78,12 +86,6 @@ def add_exact(totals: ExactLosses, rows: Rows, W: F64, biases: F64, class_costs:
     costs, parts, share = read_costs(class_costs, rows), rounding.split_for_float32(W), 2.0 * bound_score(W.shape[1])
     _add_exact(split(rows.X), rows.codes, costs, parts, biases, share, totals.losses, totals.magnitudes)
     totals.n_rows += rows.n_rows
-
-
-def combine_exact(left: ExactLosses, right: ExactLosses) -> ExactLosses:
-    """Return the losses of two groups of rows together."""
-    losses = np.stack(add_pairs(*left.losses.T, *right.losses.T), axis=1)
-    return ExactLosses(losses, left.magnitudes + right.magnitudes, left.n_rows + right.n_rows)
 
 
 def compute_exact_scores(X: Matrix, W: F64) -> F64:
@@ -189,7 +191,7 @@ def _add_rows(
 
 
 @dataclass
-class ExactSums:
+class ExactSums(RowTotals):
     """Sums over the rows of each class, as pairs: alpha_i x_i in d columns, and alpha_i in the last column.
 
     totals, rests (2, d + 1): the first and the second numbers of the pairs. n_rows: the number of rows.
@@ -198,6 +200,9 @@ class ExactSums:
     totals: F64
     rests: F64
     n_rows: int = 0
+
+    def __add__(self, other: ExactSums) -> ExactSums:
+        return ExactSums(*add_pairs(self.totals, self.rests, other.totals, other.rests), self.n_rows + other.n_rows)
 
     def balance(self) -> tuple[float, F64]:
         """Return the smaller of the two sums of alpha, l, and the class-balanced combination of rows, v (d,).
@@ -234,11 +239,6 @@ def add_exact_sums(sums: ExactSums, rows: Rows, alpha: F64) -> None:
     high, low = rounding.split_for_float32(alpha)
     _add_exact_sums(*split(rows.X), rows.codes, high, low, sums.totals, sums.rests)
     sums.n_rows += rows.n_rows
-
-
-def combine_exact_sums(left: ExactSums, right: ExactSums) -> ExactSums:
-    """Return the sums over both groups of rows."""
-    return ExactSums(*add_pairs(left.totals, left.rests, right.totals, right.rests), left.n_rows + right.n_rows)
 
 
 @njit(cache=True, nogil=True)
@@ -414,5 +414,4 @@ def add_exact_losses(W: F64, shorter: F64, sums: F64, rows: Rows, starts: I64) -
 
 def combine_exact_losses(left: F64, right: F64) -> F64:
     """Combine the sums of two groups of queries."""
-    loss, rest = add_pairs(left[:, 0], left[:, 1], right[:, 0], right[:, 1])
-    return np.column_stack((loss, rest, left[:, 2:] + right[:, 2:]))
+    return np.column_stack((join_pairs(left[:, :2], right[:, :2]), left[:, 2:] + right[:, 2:]))

@@ -262,12 +262,10 @@ def _add_query(take: Take[Any], ends: tuple[int, int], totals: QuerySums, rows: 
         totals.last = []
     limits = np.flatnonzero(np.diff(rows.vectors["qid"])) + 1
     first, last = (int(limits[0]), int(limits[-1])) if len(limits) else (rows.n_rows, rows.n_rows)
-    _extend(take, totals, rows.pick(np.arange(first)))
-    if len(limits):
-        _end_query(take, totals)
-        if first < last:
-            take(totals.sums, rows.slice(slice(first, last)), limits - first)
-        totals.last = [rows.pick(np.arange(last, rows.n_rows))]
+    ends_open = [rows.pick(np.arange(last, rows.n_rows))] if len(limits) else None
+    _append(take, totals, [rows.pick(np.arange(first))], ends_open)
+    if first < last:
+        take(totals.sums, rows.slice(slice(first, last)), limits - first)
     if rows.start + rows.n_rows == ends[1]:
         _end_query(take, totals)
 
@@ -275,21 +273,21 @@ def _add_query(take: Take[Any], ends: tuple[int, int], totals: QuerySums, rows: 
 def _combine(take: Take[Any], combine: Callable[[Any, Any], Any], left: QuerySums, right: QuerySums) -> QuerySums:
     """Return the totals of two successive groups of rows, and add the queries that become whole."""
     totals = QuerySums(combine(left.sums, right.sums), list(left.first), None if left.last is None else list(left.last))
-    for piece in right.first:
-        _extend(take, totals, piece)
-    if right.last is not None:
-        _end_query(take, totals)
-        totals.last = list(right.last)
+    _append(take, totals, right.first, right.last)
     return totals
 
 
-def _extend(take: Take[Any], totals: QuerySums, piece: Rows) -> None:
-    """Append rows of one query to the totals; they follow the rows added before."""
-    pieces = totals.first if totals.last is None else totals.last
-    if pieces and pieces[-1].vectors["qid"][-1] != piece.vectors["qid"][0]:
+def _append(take: Take[Any], totals: QuerySums, first: list[Rows], last: list[Rows] | None) -> None:
+    """Append the first rows, and the last rows after the boundaries between queries, to the totals (see QuerySums)."""
+    for piece in first:
+        pieces = totals.first if totals.last is None else totals.last
+        if pieces and pieces[-1].vectors["qid"][-1] != piece.vectors["qid"][0]:
+            _end_query(take, totals)
+            pieces = totals.last = []
+        pieces.append(piece)
+    if last is not None:
         _end_query(take, totals)
-        pieces = totals.last = []
-    pieces.append(piece)
+        totals.last = list(last)
 
 
 def _end_query(take: Take[Any], totals: QuerySums) -> None:

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -145,20 +145,25 @@ SPREAD = np.uint64(0x9E3779B97F4A7C15)  # 2^64 (golden ratio - 1); the high bits
 
 
 @dataclass(frozen=True)
-class QueryPairs:
-    """The total weight of all pairs within queries, and a sample of the pairs.
+class FoundPairs:
+    """The total weight of all pairs, and a sample of the pairs.
 
-    total: the sum of the weights of all pairs. weight: the sum of the weights of all rows. largest: the number of rows
-    in the largest query. sample: the pairs of some queries. rows: the numbers of the rows in the sample. is_whole:
-    whether the sample has all pairs.
+    total: the sum of the weights of all pairs. weight: the sum of the weights of all rows. sample: the pairs of some
+    queries or of some rows. rows: the numbers of the rows in the sample. is_whole: whether the sample has all pairs.
     """
 
     total: float
     weight: float
-    largest: int
     sample: Pairs
     rows: I64
     is_whole: bool
+
+
+@dataclass(frozen=True)
+class QueryPairs(FoundPairs):
+    """Pairs within queries, whose sample has whole queries. largest: the number of rows in the largest query."""
+
+    largest: int
 
 
 Labelled = npt.NDArray[np.void]  # consecutive rows: row numbers, ranks, queries and weights, without features
@@ -193,7 +198,7 @@ def find_query_pairs(source: RowSource, sample_rows: int) -> QueryPairs:
         raise InputError(f"{source.name}: {NO_PAIRS}")
     whole, starts = np.concatenate(chosen), np.cumsum([0, *map(len, chosen)])
     sample = Pairs(whole["rank"].copy(), np.sqrt(whole["weight"]), starts)
-    return QueryPairs(total, weight, largest, sample, whole["row"].copy(), stride == 1)
+    return QueryPairs(total, weight, sample, whole["row"].copy(), stride == 1, largest)
 
 
 def find_pairs(source: RowSource, task: str) -> tuple[Pairs, float]:
@@ -349,17 +354,13 @@ MOST_RANKS = 16  # With more ranks, the buckets of a histogram would be too wide
 
 
 @dataclass(frozen=True)
-class FewRanks:
-    """The total weight of each rank, and a sample of the pairs.
+class FewRanks(FoundPairs):
+    """Pairs of rows of few ranks, of each of which the sample has some rows with the weight of all rows of this rank.
 
-    sample: the pairs of some rows of each rank; each row has the weight of all the rows that it represents. rows: the
-    numbers of these rows in the source.
+    totals: the total weight of each rank.
     """
 
     totals: RankTotals
-    sample: Pairs
-    rows: I64
-    is_whole: ClassVar[bool] = False
 
 
 def has_few_ranks(source: RowSource, task: str) -> bool:
@@ -382,7 +383,8 @@ def find_few_ranks(source: RowSource, task: str, sample_rows: int) -> FewRanks:
     if np.count_nonzero(of_rank) < 2:
         raise InputError(f"{source.name}: {NO_PAIRS}")
     quota = max(1, sample_rows // int(np.count_nonzero(n_rows)))
-    return FewRanks(RankTotals(of_rank), *_draw_sample(source, n_rows, np.maximum(1, -(-n_rows // quota))))
+    totals, drawn = RankTotals(of_rank), _draw_sample(source, n_rows, np.maximum(1, -(-n_rows // quota)))
+    return FewRanks(totals.of_pairs, float(np.sum(of_rank)), *drawn, False, totals)
 
 
 def _draw_sample(source: RowSource, n_rows: I64, strides: I64) -> tuple[Pairs, I64]:

@@ -109,7 +109,7 @@ def list_origins(request: Scan, answer: Any) -> Iterator[Origin]:
     elif add is add_sums:
         yield from _list_at_points(request.shared[0], sums, request.shared[1])
     elif isinstance(add, partial) and add.func is add_histogram_cuts:
-        yield from _list_at_points(request.shared[0], sums.cuts, [one.offset for one in add.args[0]])
+        yield from _list_at_points(request.shared[0], sums.of_rows, [one.offset for one in add.args[0]])
 
 
 def _list_at_points(W: F64, cuts: F64, offsets: Iterable[float]) -> Iterator[Origin]:

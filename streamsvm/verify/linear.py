@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from streamsvm.certificates import double_double, dual_points
-from streamsvm.certificates.double_double import ExactLosses, combine_exact
+from streamsvm.certificates.double_double import ExactLosses
 from streamsvm.certificates.dual_points import Bound, DualPoint, DualSums, add_dual_sums
 from streamsvm.certificates.kernel import BOUNDARY_SHARE
 from streamsvm.data.rows import views
@@ -97,7 +97,7 @@ def _evaluate_hinges(
     model: LinearModel, engine: Engine, costs: F64, bias_feature: float | None, points: list[DualPoint] | None
 ) -> Found:
     W, biases = np.atleast_2d(model.coef), np.atleast_1d(np.asarray(model.intercept, np.float64))
-    scans = [Scan(partial(double_double.start_exact, len(W)), _add_hinges, combine_exact, (W, biases, costs))]
+    scans = [Scan(partial(double_double.start_exact, len(W)), _add_hinges, operator.add, (W, biases, costs))]
     if points is not None:
         add = partial(_add_points, points, costs, bias_feature)
         scans.append(Scan(partial(_start_points, len(points), W.shape[1]), add, _combine_points))
@@ -263,7 +263,7 @@ def _start_points(n_points: int, n_features: int) -> list[DualSums]:
 
 
 def _combine_points(left: list[DualSums], right: list[DualSums]) -> list[DualSums]:
-    return list(map(dual_points.combine_dual_sums, left, right))
+    return list(map(operator.add, left, right))
 
 
 def _add_points(

@@ -17,7 +17,7 @@ import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -34,16 +34,14 @@ from streamsvm.models.model import LinearModel
 from streamsvm.numeric.rounding import UNIT, add_pairs, add_to_pair, bound_rounding, multiply_two
 from streamsvm.numeric.rows import F64, I64, Matrix, Rows, compute_scores, make_writable
 from streamsvm.options import require_classes
-from streamsvm.passes import All, Scan, Take
+from streamsvm.passes import All, RowTotals, Scan, Take
 from streamsvm.problems import ranking
 from streamsvm.problems.ranking import FewRanks, find_small_queries, has_few_ranks
 from streamsvm.solvers.cutting_plane.line_search_setup import SAMPLE_BYTES, count_sample_rows
 from streamsvm.solvers.ranking.solver import add_exact_scores, add_scores
-from streamsvm.solvers.ranking.streaming import add_rank_magnitudes, measure_exactly, sum_histograms
+from streamsvm.solvers.ranking.streaming import HistogramSums, add_rank_magnitudes, measure_exactly, sum_histograms
 from streamsvm.verify.linear import Found
 from streamsvm.verify.linear import count_bytes as count_point_bytes
-
-Sums = tuple[DualSums, list[F64]]  # sums over the rows, and for each cut the weights of the buckets
 
 POINTS_AT_ONCE = 8  # number of points whose histograms one pass computes
 
@@ -76,32 +74,27 @@ def _bound_few_ranks(point: DualPoint, engine: Engine, pair_cost: float, few: Fe
         measured = [measure_histogram(each, n_rows, pair_cost) for each in found]
         add = partial(_add_coefs, [each.cut for each in measured], shares[own], most)
         start = partial(_start, W.shape[1], [each.weights.shape for each in measured])
-        rows, seen = engine.scan(Scan(start, add, _combine, (W[own],)))
-        for each, weights in zip(measured, seen, strict=True):
+        added = engine.scan(Scan(start, add, operator.add, (W[own],)))
+        for each, weights in zip(measured, added.seen, strict=True):
             each.require_same(weights, n_rows)
-        sums = dual_points.combine_dual_sums(sums, rows)
+        sums = sums + added.of_rows
         totals += [share * each.cut.offset for share, each in zip(shares[own].tolist(), measured, strict=True)]
     error = bound_rounding(4.0 * (n_rows + histograms.MOST_CELLS) + len(W) + 64, 1.0)
     return bound_by_coefs(sums, math.fsum(totals), error * math.fsum(totals), error)
 
 
-def _start(n_features: int, shapes: Sequence[tuple[int, ...]]) -> Sums:
-    return start_dual_sums(n_features), [np.zeros(shape) for shape in shapes]
+def _start(n_features: int, shapes: Sequence[tuple[int, ...]]) -> HistogramSums:
+    return HistogramSums(start_dual_sums(n_features), [np.zeros(shape) for shape in shapes])
 
 
-def _combine(left: Sums, right: Sums) -> Sums:
-    return dual_points.combine_dual_sums(left[0], right[0]), [a + b for a, b in zip(left[1], right[1], strict=True)]
-
-
-def _add_coefs(cuts: Sequence[HistogramCut], shares: F64, most: F64, totals: Sums, rows: Rows, W: F64) -> None:
+def _add_coefs(cuts: Sequence[HistogramCut], shares: F64, most: F64, sums: HistogramSums, rows: Rows, W: F64) -> None:
     """Add the rows times their coefs in all cuts. most (ranks,): bounds on the coefs per unit of weight."""
-    sums, seen = totals
     (ranks, weight), scores = read_ranks(rows), compute_scores(rows.X, make_writable(W))
     coefs = np.zeros(rows.n_rows)
     for k, cut in enumerate(cuts):
-        coefs += shares[k] * cut.find_coefs(np.ascontiguousarray(scores[:, k]), ranks, weight, seen[k])
+        coefs += shares[k] * cut.find_coefs(np.ascontiguousarray(scores[:, k]), ranks, weight, sums.seen[k])
     alike = replace(rows, y=np.zeros(rows.n_rows, np.int32))
-    dual_points.add_dual_sums(sums, alike, coefs, float(np.sum(shares)) * weight * most[ranks])
+    dual_points.add_dual_sums(sums.of_rows, alike, coefs, float(np.sum(shares)) * weight * most[ranks])
 
 
 ALL_BYTES = 48  # bytes per row if the scores of all rows are in memory
@@ -111,7 +104,7 @@ ROW_VECTORS = 24
 
 
 @dataclass
-class QueryDual:
+class QueryDual(RowTotals):
     """Sums over all queries, from the multipliers of their pairs.
 
     rows: the sum of the rows times their coefs. total (2,): the sum of the multipliers, as an unevaluated sum of two
@@ -121,6 +114,7 @@ class QueryDual:
     rows: DualSums
     total: F64
     sizes: float = 0.0
+    joined: ClassVar = {"total": double_double.join_pairs}
 
 
 def count_bytes(source: RowSource, task: str, points: list[DualPoint]) -> tuple[int, int]:
@@ -181,7 +175,7 @@ def _bound_all(point: DualPoint, engine: Engine, pairs: Pairs, pair_cost: float)
             counts.add(shares[cut], *double_double.count_pairs_exactly(at_cut, pairs))
     start_sums = partial(start_dual_sums, engine.source.n_features)
     by_row = (counts.coefs, counts.rests, counts.sizes)
-    sums = engine.scan(Scan(start_sums, _add_pair_coefs, dual_points.combine_dual_sums, (), by_row))
+    sums = engine.scan(Scan(start_sums, _add_pair_coefs, operator.add, (), by_row))
     error = bound_rounding(8.0 * (n_rows + len(shares) + 64.0), 1.0) * UNIT
     return bound_by_coefs(sums, math.fsum(counts.totals), 2 * UNIT * math.fsum(counts.sizes.tolist()), error)
 
@@ -226,7 +220,7 @@ def _evaluate_queries(model: LinearModel, engine: Engine, pair_cost: float, poin
     scans = [measure_exactly(ends, np.atleast_2d(model.coef), np.ones(1))]
     for point in (points or [])[:1]:
         take = partial(_add_dual, point, limit_sum(pair_cost * point.multipliers, pair_cost))
-        scans.append(Scan(*sum_queries(ends, partial(_start_dual, d), take, _combine_dual)))
+        scans.append(Scan(*sum_queries(ends, partial(_start_dual, d), take, operator.add)))
     (exact, *found) = answer(engine, All(scans))
     bound = None
     if points:  # the parts of the total are rounded twice, and so is their sum
@@ -250,8 +244,3 @@ def _add_dual(point: DualPoint, shares: F64, sums: QueryDual, rows: Rows, starts
     _add_pair_coefs(sums.rows, rows, counts.coefs, counts.rests, counts.sizes)
     sums.total = np.array(add_to_pair(sums.total[0], sums.total[1], math.fsum(counts.totals)))
     sums.sizes += math.fsum(counts.sizes.tolist())
-
-
-def _combine_dual(left: QueryDual, right: QueryDual) -> QueryDual:
-    rows = dual_points.combine_dual_sums(left.rows, right.rows)
-    return QueryDual(rows, np.array(add_pairs(*left.total, *right.total)), left.sizes + right.sizes)

@@ -26,7 +26,7 @@ from typing import Any, ClassVar, Self, TypeVar
 import numpy as np
 
 from streamsvm import passes as protocol
-from streamsvm.certificates.double_double import add_exact, add_exact_classes, combine_exact, start_exact
+from streamsvm.certificates.double_double import add_exact, add_exact_classes, start_exact
 from streamsvm.losses.hinge import FINE_STEPS
 from streamsvm.numeric.labels import read_labels
 from streamsvm.numeric.rounding import add_row_magnitudes, bound_rounding
@@ -352,7 +352,7 @@ def look_for_rounding(
         if n_classes > 1:
             W, add_losses = points.reshape(len(points), n_classes, -1), add_exact_classes
         shared = (np.ascontiguousarray(W[..., :-1]), W[..., -1] * bias_feature, class_costs)
-        looks.append(Scan(partial(start_exact, len(points)), add_losses, combine_exact, shared))
+        looks.append(Scan(partial(start_exact, len(points)), add_losses, add, shared))
     if not len(state.magnitudes):
         start = partial(start_magnitudes, len(state.best_w) // n_classes)
         looks.append(Scan(start, add_magnitudes, add, (class_costs, bias_feature)))

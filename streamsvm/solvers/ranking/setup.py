@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -18,36 +17,38 @@ from streamsvm.numeric.rows import Rows, add_rows
 from streamsvm.options import TrainOptions
 from streamsvm.passes import MemoryNeed, Requests
 from streamsvm.problems import ranking
+from streamsvm.problems.ranking import FewRanks, FoundPairs, QueryPairs
 from streamsvm.solvers.cutting_plane.line_search import Search, solve_any_loss
 from streamsvm.solvers.cutting_plane.line_search_setup import count_sample_bytes, count_sample_rows
 from streamsvm.solvers.cutting_plane.master import scale_costs
 from streamsvm.solvers.cutting_plane.score_model import FEW_POINTS, MOST_POINTS, count_model_bytes
 from streamsvm.solvers.options import RankingOptions
-from streamsvm.solvers.ranking import solver, streaming
+from streamsvm.solvers.ranking import solver
 from streamsvm.solvers.ranking.pair_sample import PairSample, draw_sample
+from streamsvm.solvers.ranking.solver import PairSearch
+from streamsvm.solvers.ranking.streaming import HistogramSearch, QuerySearch
 from streamsvm.solvers.solver import Budget, DualWatch, Solver, TakeRows, describe_parameters, make_linear_model
 
 HELD_VECTORS = 7  # how many of ROW_VECTORS are held between steps: pairs, two states, scores in transit
 
 
 class RankingSolver(Solver):
-    """Cutting planes for pairs of rows, with the scores of all rows in the driver.
-
-    n_pairs: the sum of the weights of the pairs; weight: the sum of the weights of the rows.
-    """
+    """Cutting planes for pairs of rows, with the scores of all rows in the driver. search: what computes P and cuts."""
 
     name = "cutting-plane"
     compiled: tuple[str, ...] = ("ranking",)
 
     def __init__(
-        self, source: RowSource, options: TrainOptions, own: RankingOptions, found: Any, n_pairs: float, weight: float
+        self, source: RowSource, options: TrainOptions, own: RankingOptions, found: FoundPairs, search: Search
     ) -> None:
-        self.source, self.found, self.n_pairs, d = source, found, n_pairs, source.n_features
-        pair_cost, accelerated = float(options.C) * (weight / n_pairs), own.acceleration == "line-search"
+        self.source, self.found, self.search, d = source, found, search, source.n_features
+        pair_cost, accelerated = float(options.C) * (found.weight / found.total), own.acceleration == "line-search"
         limits: dict[str, Any] = {"tol": float(options.tol), "max_cuts": own.max_cuts}
         self.parameters = solver.Ranking(pair_cost, own.epsilon, accelerated, **limits)
         self.settings = {"task": options.task, **describe_parameters(self.parameters)}
         self.dual = DualWatch("cuts", d, self.parameters.most_cuts(d))
+        cost = pair_cost * found.total / max(found.sample.total, float(np.finfo(float).tiny))
+        self.drawn = PairSample(cost, found.rows, is_whole=found.is_whole, pairs=found.sample)
 
     def start(self) -> solver.State:
         """Return the state at w = 0."""
@@ -57,19 +58,9 @@ class RankingSolver(Solver):
         """Return the initial state for costs `factor` times larger, with the cuts of the state `before`."""
         return scale_costs(before, factor, self.parameters.tol)
 
-    @cached_property
-    def drawn(self) -> PairSample:
-        """The sample of the pairs, without its rows."""
-        sample_rows, is_shuffled = count_sample_rows(self.source), self.source.is_shuffled
-        return draw_sample(self.found, self.parameters.pair_cost, sample_rows, is_shuffled)
-
     def solve(self, state: solver.State) -> Requests:
         """Yield the passes of the solver, step by step."""
-        return solve_any_loss(self.parameters, self.make_search(), self.drawn, state)
-
-    def make_search(self) -> Search:
-        """Return what computes P and cuts."""
-        return solver.PairSearch(self.found)
+        return solve_any_loss(self.parameters, self.search, self.drawn, state)
 
     def memory(self, threads: int) -> MemoryNeed:  # noqa: ARG002
         """Return the memory.
@@ -94,16 +85,7 @@ class RankingSolver(Solver):
 class QueryRankingSolver(RankingSolver):
     """Cutting planes for pairs of rows in queries, if every query is small enough to copy its rows."""
 
-    @cached_property
-    def drawn(self) -> PairSample:
-        """The sample of the pairs, without its rows."""
-        found = self.found
-        cost = self.parameters.pair_cost * self.n_pairs / found.sample.total
-        return PairSample(cost, found.rows, is_whole=found.is_whole, pairs=found.sample)
-
-    def make_search(self) -> Search:
-        """Return what computes P and cuts."""
-        return streaming.QuerySearch((int(self.source.chunk_starts[0]), int(self.source.chunk_starts[-1])))
+    found: QueryPairs
 
     def memory(self, threads: int) -> MemoryNeed:  # noqa: ARG002
         """Return the memory. The totals of a task are cuts and the data of its queries; the driver holds the sample."""
@@ -113,14 +95,11 @@ class QueryRankingSolver(RankingSolver):
         return self.parameters.need_memory(d, totals_bytes, 8 * points * d, sample_bytes, count_model_bytes(d))
 
 
-class FewRanksSolver(QueryRankingSolver):
+class FewRanksSolver(RankingSolver):
     """Cutting planes for many rows with few ranks, with pairs counted in histograms of the scores."""
 
     compiled = ("ranking", "ranking-histograms")
-
-    def make_search(self) -> Search:
-        """Return what computes P and cuts."""
-        return streaming.HistogramSearch(self.found.totals, self.source.n_rows)
+    found: FewRanks
 
     def memory(self, threads: int) -> MemoryNeed:  # noqa: ARG002
         """Return the memory.
@@ -141,12 +120,15 @@ def set_up(source: RowSource, options: TrainOptions, own: RankingOptions, _: Bud
     sample_rows = count_sample_rows(source)
     queries = ranking.find_small_queries(source, options.task, sample_rows)
     if queries is not None:
-        return QueryRankingSolver(source, options, own, queries, queries.total, queries.weight)
+        search = QuerySearch((int(source.chunk_starts[0]), int(source.chunk_starts[-1])))
+        return QueryRankingSolver(source, options, own, queries, search)
     if ranking.has_few_ranks(source, options.task):
         few = ranking.find_few_ranks(source, options.task, sample_rows)
-        return FewRanksSolver(source, options, own, few, few.totals.of_pairs, float(np.sum(few.totals.of_rank)))
-    found, weight = ranking.find_pairs(source, options.task)
-    return RankingSolver(source, options, own, found, found.total, weight)
+        return FewRanksSolver(source, options, own, few, HistogramSearch(few.totals, source.n_rows))
+    pairs, weight = ranking.find_pairs(source, options.task)
+    drawn = draw_sample(pairs, 1.0, sample_rows, source.is_shuffled)
+    found = FoundPairs(pairs.total, weight, drawn.pairs, drawn.rows, drawn.is_whole)
+    return RankingSolver(source, options, own, found, PairSearch(pairs))
 
 
 def run_kernels(group: str, rows: Rows) -> None:

@@ -24,7 +24,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from operator import add
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -111,13 +111,13 @@ class QuerySearch:
 
 
 @dataclass
-class HistogramCuts(RowTotals):
-    """Sums over rows.
+class HistogramSums(RowTotals):
+    """Sums over rows, whose coefs in the cuts the histograms determine.
 
-    cuts (c, d): the cuts. seen: for each cut, the sums of the rows' weights by page, bucket and rank.
+    of_rows: the cuts (c, d). seen: for each cut, the sums of the rows' weights by page, bucket and rank.
     """
 
-    cuts: F64
+    of_rows: Any
     seen: list[F64]
     joined: ClassVar = {"seen": lambda left, right: [a + b for a, b in zip(left, right, strict=True)]}
 
@@ -128,17 +128,17 @@ def add_rank_magnitudes(most: F64, sums: F64, rows: Rows) -> None:
     solver.add_magnitudes(sums, rows, weight * most[ranks])
 
 
-def start_histogram_cuts(n_features: int, shapes: Sequence[tuple[int, ...]]) -> HistogramCuts:
+def start_histogram_cuts(n_features: int, shapes: Sequence[tuple[int, ...]]) -> HistogramSums:
     """Return empty cuts. shapes: the shape of `seen` for each cut."""
-    return HistogramCuts(np.zeros((len(shapes), n_features)), [np.zeros(shape) for shape in shapes])
+    return HistogramSums(np.zeros((len(shapes), n_features)), [np.zeros(shape) for shape in shapes])
 
 
-def add_histogram_cuts(cuts: list[HistogramCut], sums: HistogramCuts, rows: Rows, W: F64) -> None:
+def add_histogram_cuts(cuts: list[HistogramCut], sums: HistogramSums, rows: Rows, W: F64) -> None:
     """Add the rows of a tile to each cut."""
     (ranks, weight), scores = histograms.read_ranks(rows), compute_scores(rows.X, make_writable(W))
     for k, cut in enumerate(cuts):
         coefs = cut.find_coefs(np.ascontiguousarray(scores[:, k]), ranks, weight, sums.seen[k])
-        solver.add_cut(sums.cuts, k, rows, coefs)
+        solver.add_cut(sums.of_rows, k, rows, coefs)
 
 
 def sum_histograms(n_ranks: int, X: Matrix, W: F64) -> Scan:
@@ -177,4 +177,4 @@ class HistogramSearch:
         if others:
             n_terms = self.n_rows + histograms.MOST_CELLS  # sums over rows, then over buckets
             state = solver.begin_at_zero(state, float(losses[0]), n_terms, others[0])
-        return state, losses, RowSums(sums.cuts, offsets, 2 * offsets), 2
+        return state, losses, RowSums(sums.of_rows, offsets, 2 * offsets), 2
