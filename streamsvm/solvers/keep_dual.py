@@ -43,8 +43,7 @@ from streamsvm.solvers.interior_point.passes import add_number, join_gathered, s
 from streamsvm.solvers.interior_point.state import read_point
 from streamsvm.solvers.interior_point.steps import T
 from streamsvm.solvers.one_read import state as one_read_state
-from streamsvm.solvers.ranking.solver import add_sums
-from streamsvm.solvers.ranking.streaming import QueryCuts, add_histogram_cuts
+from streamsvm.solvers.ranking.solver import QueryCuts, add_histogram_cuts, add_sums
 from streamsvm.solvers.solver import Report, Solver, TakeRows, Wrapper
 from streamsvm.system.errors import InputError
 

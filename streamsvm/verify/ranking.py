@@ -38,8 +38,8 @@ from streamsvm.passes import All, RowTotals, Scan, Take
 from streamsvm.problems import ranking
 from streamsvm.problems.ranking import FewRanks, find_small_queries, has_few_ranks
 from streamsvm.solvers.cutting_plane.line_search_setup import SAMPLE_BYTES, count_sample_rows
-from streamsvm.solvers.ranking.solver import add_exact_scores, add_scores
-from streamsvm.solvers.ranking.streaming import HistogramSums, add_rank_magnitudes, measure_exactly, sum_histograms
+from streamsvm.solvers.ranking import solver
+from streamsvm.solvers.ranking.solver import HistogramSums, add_rank_magnitudes, measure_exactly, sum_histograms
 from streamsvm.verify.linear import Found
 from streamsvm.verify.linear import count_bytes as count_point_bytes
 
@@ -154,7 +154,7 @@ def evaluate(model: LinearModel, engine: Engine, problem: dict[str, Any], points
 
 def _evaluate_all(model: LinearModel, engine: Engine, pair_cost: float, points: list[DualPoint] | None) -> Found:
     pairs, _ = ranking.find_pairs(engine.source, str(model.info["task"]))
-    tiles = engine.scan(Scan(list, add_exact_scores, operator.add, (np.atleast_2d(model.coef),)))
+    tiles = engine.scan(Scan(list, solver.add_exact_scores, operator.add, (np.atleast_2d(model.coef),)))
     sums = measure_losses_exactly(np.concatenate(tiles, axis=1), pairs, np.ones(1))
     bound = None if points is None else _bound_all(points[0], engine, pairs, pair_cost)
     (loss,), (rounding,) = (each.tolist() for each in round_sums(sums, engine.source.n_rows, pair_cost))
@@ -169,7 +169,9 @@ def _bound_all(point: DualPoint, engine: Engine, pairs: Pairs, pair_cost: float)
     for at in range(0, len(point.ends), most):
         cuts = np.arange(at, min(at + most, len(point.ends)))
         places, ends = np.unique(point.ends[cuts], return_inverse=True)
-        scores = np.concatenate(engine.scan(Scan(list, add_scores, operator.add, (point.vectors[places],))), axis=1)
+        scores = np.concatenate(
+            engine.scan(Scan(list, solver.add_scores, operator.add, (point.vectors[places],))), axis=1
+        )
         for cut, (start, end) in zip(cuts.tolist(), ends.reshape(-1, 2).tolist(), strict=True):
             at_cut = scores[start] + point.steps[cut] * (scores[end] - scores[start])
             counts.add(shares[cut], *double_double.count_pairs_exactly(at_cut, pairs))

@@ -25,8 +25,7 @@ from streamsvm.solvers.cutting_plane.score_model import FEW_POINTS, MOST_POINTS,
 from streamsvm.solvers.options import RankingOptions
 from streamsvm.solvers.ranking import solver
 from streamsvm.solvers.ranking.pair_sample import PairSample, draw_sample
-from streamsvm.solvers.ranking.solver import PairSearch
-from streamsvm.solvers.ranking.streaming import HistogramSearch, QuerySearch
+from streamsvm.solvers.ranking.solver import HistogramSearch, PairSearch, QuerySearch
 from streamsvm.solvers.solver import Budget, DualWatch, Solver, TakeRows, describe_parameters, make_linear_model
 
 HELD_VECTORS = 7  # how many of ROW_VECTORS are held between steps: pairs, two states, scores in transit
