@@ -33,7 +33,7 @@ from numba.extending import register_jitable
 
 from streamsvm.kernels.kernel import absolute
 from streamsvm.losses.classes import read_costs
-from streamsvm.losses.pairs import Pairs
+from streamsvm.losses.pairs import Pairs, clear_tree
 from streamsvm.losses.softmax import count_rows
 from streamsvm.numeric import rounding
 from streamsvm.numeric.rounding import UNIT, add_pairs, add_to_pair, add_two, bound_rounding, multiply_two
@@ -327,14 +327,6 @@ def _add(tree: F64, at: int, value: float) -> None:
 
 
 @register_jitable
-def _clear(tree: F64, at: int) -> None:
-    """Reset to zero only the entries that a row changed: this is cheaper if there are fewer rows than ranks."""
-    while at < tree.shape[0]:
-        tree[at, 0], tree[at, 1] = 0.0, 0.0
-        at += at & -at
-
-
-@register_jitable
 def _sum_up_to(tree: F64, at: int) -> tuple[float, float]:
     total, rest = 0.0, 0.0
     while at > 0:
@@ -364,16 +356,14 @@ def _count_pairs(s: F64, ranks: I32, v: F64, starts: I64, n_ranks: int) -> tuple
                 _add(tree, ranks[j] + 1, v[j])
                 j -= 1
             up[i, 0], up[i, 1] = _weigh(tree, ranks[i], v[i])
-        for i in range(first, end):
-            _clear(tree, ranks[i] + 1)
+        clear_tree(tree, ranks[first:end], n_ranks, False)
         j = first
         for i in range(first, end):
             while j < end and _is_within(s, j, i):
                 _add(tree, n_ranks - ranks[j], v[j])
                 j += 1
             down[i, 0], down[i, 1] = _weigh(tree, n_ranks - 1 - ranks[i], v[i])
-        for i in range(first, end):
-            _clear(tree, n_ranks - ranks[i])
+        clear_tree(tree, ranks[first:end], n_ranks, True)
     return up, down
 
 

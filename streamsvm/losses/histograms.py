@@ -38,7 +38,7 @@ from numba import njit
 from numba.extending import register_jitable
 
 from streamsvm.numeric.rounding import bound_rounding
-from streamsvm.numeric.rows import F64, I32, I64, Matrix, Rows, compute_scores, make_writable
+from streamsvm.numeric.rows import F64, I32, I64, Rows, compute_scores, make_writable
 from streamsvm.system.errors import InputError
 
 PAGE_BITS = 6
@@ -371,11 +371,6 @@ class RankTotals:
     def above(self) -> F64:
         """The sum of the weights of all rows of higher rank, for each rank, (ranks,)."""
         return np.concatenate((np.cumsum(self.of_rank[:0:-1])[::-1], [0.0]))
-
-
-def choose_exponents(X: Matrix, W: F64, n_ranks: int) -> list[int]:
-    """Return the p of the histogram at each of the points W (k, d), chosen on the rows X of a sample."""
-    return [choose_exponent(scores, n_ranks) for scores in compute_scores(X, make_writable(W)).T]
 
 
 def start_histograms(n_ranks: int, exponents: Sequence[int]) -> list[Histogram]:

@@ -137,14 +137,14 @@ def _sweep(s: F64, ranks: I32, v: F64, starts: I64, n_ranks: int, margin: float)
                 _add(tree, ranks[j] + 1, v[j])
                 j -= 1
             up[i] = v[i] * _sum_up_to(tree, ranks[i])
-        _clear(tree, ranks[first:end], n_ranks, False)
+        clear_tree(tree, ranks[first:end], n_ranks, False)
         j = first
         for i in range(first, end):
             while j < end and s[j] - s[i] < margin:
                 _add(tree, n_ranks - ranks[j], v[j])
                 j += 1
             down[i] = v[i] * _sum_up_to(tree, n_ranks - 1 - ranks[i])
-        _clear(tree, ranks[first:end], n_ranks, True)
+        clear_tree(tree, ranks[first:end], n_ranks, True)
     return up, down
 
 
@@ -165,14 +165,14 @@ def _sum_up_to(tree: F64, at: int) -> float:
 
 
 @register_jitable
-def _clear(tree: F64, ranks: I32, n_ranks: int, reverse: bool) -> None:
+def clear_tree(tree: F64, ranks: I32, n_ranks: int, reverse: bool) -> None:
     """Reset to zero only the entries that the rows changed, since a query may have far fewer rows than ranks."""
     if ranks.size >= n_ranks:
         tree[:] = 0.0
         return
     for rank in ranks:
         at = n_ranks - rank if reverse else rank + 1
-        while at < tree.size:
+        while at < len(tree):
             tree[at] = 0.0
             at += at & -at
 

@@ -39,7 +39,7 @@ from streamsvm.problems import ranking
 from streamsvm.problems.ranking import FewRanks, find_small_queries, has_few_ranks
 from streamsvm.solvers.cutting_plane.line_search_setup import SAMPLE_BYTES, count_sample_rows
 from streamsvm.solvers.ranking import solver
-from streamsvm.solvers.ranking.solver import HistogramSums, add_rank_magnitudes, measure_exactly, sum_histograms
+from streamsvm.solvers.ranking.solver import HistogramSums, measure_exactly, start_histogram_sums, sum_histograms
 from streamsvm.verify.linear import Found
 from streamsvm.verify.linear import count_bytes as count_point_bytes
 
@@ -51,7 +51,7 @@ def _evaluate_few_ranks(model: LinearModel, engine: Engine, pair_cost: float, po
     source, W = engine.source, np.atleast_2d(model.coef)
     few = ranking.find_few_ranks(source, str(model.info["task"]), count_sample_rows(source))
     X, most = answer(engine, Take(few.rows)).X, pair_cost * (few.totals.below + few.totals.above)
-    magnitudes = Scan(partial(np.zeros, (2, W.shape[1])), partial(add_rank_magnitudes, most), np.add)
+    magnitudes = Scan(partial(np.zeros, (2, W.shape[1])), partial(solver.add_rank_magnitudes, most), np.add)
     (histogram,), found = answer(engine, All([sum_histograms(few.totals.n_ranks, X, W), magnitudes]))
     loss = measure_histogram(histogram, engine.source.n_rows, pair_cost)
     terms = 4.0 * (engine.source.n_rows + histograms.MOST_CELLS) + 2.0 * W.shape[1] + 64
@@ -67,13 +67,14 @@ def _bound_few_ranks(point: DualPoint, engine: Engine, pair_cost: float, few: Fe
     starts, ends = point.vectors[point.ends[:, 0]], point.vectors[point.ends[:, 1]]
     W = starts + point.steps[:, np.newaxis] * (ends - starts)
     most, totals = pair_cost * (few.totals.below + few.totals.above), list[float]()
-    sums = start_dual_sums(W.shape[1])
+    start_sums = partial(start_dual_sums, W.shape[1])
+    sums = start_sums()
     for at in range(0, len(W), POINTS_AT_ONCE):
         own = slice(at, at + POINTS_AT_ONCE)
         found = engine.scan(sum_histograms(few.totals.n_ranks, X, W[own]))
         measured = [measure_histogram(each, n_rows, pair_cost) for each in found]
         add = partial(_add_coefs, [each.cut for each in measured], shares[own], most)
-        start = partial(_start, W.shape[1], [each.weights.shape for each in measured])
+        start = partial(start_histogram_sums, start_sums, [each.weights.shape for each in measured])
         added = engine.scan(Scan(start, add, operator.add, (W[own],)))
         for each, weights in zip(measured, added.seen, strict=True):
             each.require_same(weights, n_rows)
@@ -81,10 +82,6 @@ def _bound_few_ranks(point: DualPoint, engine: Engine, pair_cost: float, few: Fe
         totals += [share * each.cut.offset for share, each in zip(shares[own].tolist(), measured, strict=True)]
     error = bound_rounding(4.0 * (n_rows + histograms.MOST_CELLS) + len(W) + 64, 1.0)
     return bound_by_coefs(sums, math.fsum(totals), error * math.fsum(totals), error)
-
-
-def _start(n_features: int, shapes: Sequence[tuple[int, ...]]) -> HistogramSums:
-    return HistogramSums(start_dual_sums(n_features), [np.zeros(shape) for shape in shapes])
 
 
 def _add_coefs(cuts: Sequence[HistogramCut], shares: F64, most: F64, sums: HistogramSums, rows: Rows, W: F64) -> None:
@@ -169,9 +166,8 @@ def _bound_all(point: DualPoint, engine: Engine, pairs: Pairs, pair_cost: float)
     for at in range(0, len(point.ends), most):
         cuts = np.arange(at, min(at + most, len(point.ends)))
         places, ends = np.unique(point.ends[cuts], return_inverse=True)
-        scores = np.concatenate(
-            engine.scan(Scan(list, solver.add_scores, operator.add, (point.vectors[places],))), axis=1
-        )
+        look = Scan(list, solver.add_scores, operator.add, (point.vectors[places],))
+        scores = np.concatenate(engine.scan(look), axis=1)
         for cut, (start, end) in zip(cuts.tolist(), ends.reshape(-1, 2).tolist(), strict=True):
             at_cut = scores[start] + point.steps[cut] * (scores[end] - scores[start])
             counts.add(shares[cut], *double_double.count_pairs_exactly(at_cut, pairs))

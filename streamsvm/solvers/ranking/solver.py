@@ -39,7 +39,7 @@ not, for example on a different kind of processor, the weights of the buckets di
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from operator import add
@@ -50,7 +50,7 @@ import numpy as np
 from streamsvm.certificates import double_double
 from streamsvm.certificates.double_double import bound_score, measure_losses_exactly, round_sums
 from streamsvm.losses import histograms
-from streamsvm.losses.histograms import HistogramCut, RankTotals
+from streamsvm.losses.histograms import HistogramCut, RankTotals, choose_exponent
 from streamsvm.losses.pairs import Pairs, count_pairs, sum_queries
 from streamsvm.numeric.rounding import UNIT, add_row_magnitudes, bound_rounding, join_magnitudes
 from streamsvm.numeric.rows import F64, I64, Matrix, Rows, add_rows, compute_scores, make_writable
@@ -62,7 +62,6 @@ from streamsvm.solvers.cutting_plane.master import DOUBTFUL_STEPS
 from streamsvm.solvers.cutting_plane.score_model import Sample, SampleState, choose_points
 from streamsvm.solvers.ranking.pair_sample import measure_pairs
 
-Ends = tuple[int, int]
 LONGER = (0.0, 2.0**-48, 2.0**-36, 2.0**-24)  # relative increases in length of points in twice the precision
 
 
@@ -254,7 +253,7 @@ def add_query_cuts(cost: float, sums: QueryCuts, rows: Rows, starts: I64) -> Non
         sums.losses[k] += loss.loss
 
 
-def measure_exactly(ends: Ends, W: F64, shorter: F64) -> Scan:
+def measure_exactly(ends: tuple[int, int], W: F64, shorter: F64) -> Scan:
     """Return the pass for the losses at the points W (k, d) in twice the precision, divided by K. Its answer is (k, 4).
 
     Each row of the answer belongs to a point. It holds the loss as a sum of two numbers, the sum of the magnitudes of
@@ -269,7 +268,7 @@ def measure_exactly(ends: Ends, W: F64, shorter: F64) -> Scan:
 class QuerySearch:
     """The search for rows in queries. ends: the number of the first row, and the number of the row after the last."""
 
-    ends: Ends
+    ends: tuple[int, int]
 
     def evaluate(self, settings: Ranking, sample: Sample, state: State, W: F64) -> Evaluation:  # noqa: ARG002
         """Compute P and the cuts at the points in one pass."""
@@ -294,7 +293,8 @@ class QuerySearch:
 class HistogramSums(RowTotals):
     """Sums over rows, whose coefs in the cuts the histograms determine.
 
-    of_rows: the cuts (c, d). seen: for each cut, the sums of the rows' weights by page, bucket and rank.
+    of_rows: the sums, for instance the cuts (c, d). seen: for each cut, the sums of the rows' weights by page, bucket
+    and rank.
     """
 
     of_rows: Any
@@ -308,15 +308,15 @@ def add_rank_magnitudes(most: F64, sums: F64, rows: Rows) -> None:
     add_magnitudes(sums, rows, weight * most[ranks])
 
 
-def start_histogram_cuts(n_features: int, shapes: Sequence[tuple[int, ...]]) -> HistogramSums:
-    """Return empty cuts. shapes: the shape of `seen` for each cut."""
-    return HistogramSums(np.zeros((len(shapes), n_features)), [np.zeros(shape) for shape in shapes])
+def start_histogram_sums(start: Callable[[], Any], shapes: Sequence[tuple[int, ...]]) -> HistogramSums:
+    """Return empty sums. start: returns empty sums over the rows. shapes: the shape of `seen` for each cut."""
+    return HistogramSums(start(), [np.zeros(shape) for shape in shapes])
 
 
-def add_histogram_cuts(cuts: list[HistogramCut], sums: HistogramSums, rows: Rows, W: F64) -> None:
+def add_histogram_cuts(of_cuts: list[HistogramCut], sums: HistogramSums, rows: Rows, W: F64) -> None:
     """Add the rows of a tile to each cut."""
     (ranks, weight), scores = histograms.read_ranks(rows), compute_scores(rows.X, make_writable(W))
-    for k, cut in enumerate(cuts):
+    for k, cut in enumerate(of_cuts):
         coefs = cut.find_coefs(np.ascontiguousarray(scores[:, k]), ranks, weight, sums.seen[k])
         add_cut(sums.of_rows, k, rows, coefs)
 
@@ -326,7 +326,8 @@ def sum_histograms(n_ranks: int, X: Matrix, W: F64) -> Scan:
 
     X: the rows of a sample, whose scores determine the widths of the buckets.
     """
-    start = partial(histograms.start_histograms, n_ranks, histograms.choose_exponents(X, W, n_ranks))
+    exponents = [choose_exponent(scores, n_ranks) for scores in compute_scores(X, make_writable(W)).T]
+    start = partial(histograms.start_histograms, n_ranks, exponents)
     return Scan(start, histograms.add_histograms, histograms.combine_histogram_lists, (W,))
 
 
@@ -349,7 +350,7 @@ class HistogramSearch:
         counted, *others = yield All(scans)
         measured = [histograms.measure_histogram(each, self.n_rows, cost) for each in counted]
         of_cuts = [each.cut for each in measured]
-        start = partial(start_histogram_cuts, W.shape[1], [cut.coefs.shape for cut in of_cuts])
+        start = partial(start_histogram_sums, partial(np.zeros, W.shape), [cut.coefs.shape for cut in of_cuts])
         sums = yield Scan(start, partial(add_histogram_cuts, of_cuts), add, (W,))
         for each, seen in zip(measured, sums.seen, strict=True):
             each.require_same(seen, self.n_rows)
