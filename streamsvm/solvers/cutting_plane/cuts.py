@@ -182,10 +182,6 @@ class CutSettings:
         """Return the bytes that the driver needs for the cuts and a few vectors."""
         return cut_bytes(width, self.most_cuts(width)) + 8 * width * self.vectors
 
-    def turn_bytes(self, width: int) -> int:
-        """Return the part of the driver's bytes that is used only while a step is computed."""
-        return master_bytes(width, self.most_cuts(width))
-
     def need_memory(
         self, width: int, totals_bytes: int, shared_bytes: int, more_bytes: int = 0, step_bytes: int = 0
     ) -> MemoryNeed:
@@ -193,7 +189,7 @@ class CutSettings:
 
         more_bytes: memory of the driver beyond `driver_bytes`. step_bytes: more memory, used while a step is computed.
         """
-        driver_bytes, turn_bytes = self.driver_bytes(width) + more_bytes, self.turn_bytes(width)
+        driver_bytes, turn_bytes = self.driver_bytes(width) + more_bytes, master_bytes(width, self.most_cuts(width))
         return MemoryNeed(driver_bytes + step_bytes, turn_bytes + step_bytes, totals_bytes, shared_bytes)
 
 

@@ -15,9 +15,10 @@ or at none, so the totals hold the cut of the first point and the differences of
 `accelerated=False` the solver is the paper's algorithm: both ends of the segment are the master's minimiser, and a pass
 makes one cut there.
 
-`solve_any_loss` is the same algorithm for any convex loss l_i of a row's score, which contains the row's cost. Let
-f_i = w_t.x_i be the scores at a point w_t, and s_i a slope of l_i at f_i. Each l_i lies above its tangents, so the loss
-at every w is at least b_t - w.a_t, where
+`solve_any_loss` is the same algorithm for any convex loss of the scores, with a `Search` that computes losses and cuts.
+It also serves the losses of pairs of rows (solvers.ranking). `RowSearch` is for a convex loss l_i of each row's score,
+which contains the row's cost. Let f_i = w_t.x_i be the scores at a point w_t, and s_i a slope of l_i at f_i. Each l_i
+lies above its tangents, so the loss at every w is at least b_t - w.a_t, where
 
     a_t = -sum_i s_i x_i,      b_t = sum_i (l_i(f_i) - s_i f_i)
 
@@ -327,7 +328,7 @@ class AnyLoss(CutSettings):
     vectors: ClassVar[int] = 3 * len(ANY_LOSS_STEPS) + 8
 
     def choose_points(self, sample: Sample | None, state: AnyLossState) -> tuple[AnyLossState, F64]:
-        """See Settings. The points lie on the way to the master's minimiser if the sample suggests none."""
+        """See `solve_any_loss`. If the sample suggests no points, they lie on the way to the master's minimiser."""
         points = np.empty((0, len(state.best_w)))
         if sample is not None:
             state, points = choose_points(self, sample, state)
@@ -384,7 +385,7 @@ def solve_any_loss(settings: Any, search: Search, sample: Sample | None, state: 
         before = state
         state, W = settings.choose_points(sample, state)
         state, losses, found, passes = yield from search.evaluate(settings, sample, state, W)
-        loss = float(losses[0]) if before.passes else np.inf  # the first point of the first step is 0
+        loss = float(losses[0]) if before.passes else np.inf  # the first step has no minimiser of a master problem
         violation = (loss - state.slack) / max(state.total_cost, np.finfo(float).tiny)
         objectives = np.einsum("kj,kj->k", W, W) / 2 + losses
         best = int(np.argmin(np.where(np.isnan(objectives), np.inf, objectives)))
@@ -410,9 +411,10 @@ class RowSearch:
         if not len(state.magnitudes):
             scans.append(Scan(partial(cuts.start_magnitudes, W.shape[1]), add_sizes, add, shared, held=held))
         found, *others = yield All(scans)
-        for of in others:
-            state = replace(state, cost_at_zero=of.cost, magnitudes=of.sums, largest=of.largest)
-            state = replace(state, terms=4.0 * of.n_rows + 16.0)
+        if others:
+            first: Magnitudes = others[0]
+            state = replace(state, cost_at_zero=first.cost, terms=4.0 * first.n_rows + 16.0)
+            state = replace(state, magnitudes=first.sums, largest=first.largest)
         sizes: F64 = (state.cost_at_zero or state.total_cost) + 2.0 * (np.abs(W) @ state.magnitudes)
         state = replace(state, total_cost=max(state.total_cost, float(np.max(sizes))))
         return state, found.losses, RowSums(found.gradients, found.costs, sizes), 1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -17,15 +16,13 @@ from streamsvm.numeric.rows import Rows, add_rows
 from streamsvm.options import TrainOptions
 from streamsvm.passes import MemoryNeed, Requests
 from streamsvm.problems import ranking
-from streamsvm.problems.ranking import FewRanks, FoundPairs, QueryPairs
 from streamsvm.solvers.cutting_plane.line_search import Search, solve_any_loss
 from streamsvm.solvers.cutting_plane.line_search_setup import count_sample_bytes, count_sample_rows
 from streamsvm.solvers.cutting_plane.master import scale_costs
 from streamsvm.solvers.cutting_plane.score_model import FEW_POINTS, MOST_POINTS, count_model_bytes
 from streamsvm.solvers.options import RankingOptions
-from streamsvm.solvers.ranking import solver
 from streamsvm.solvers.ranking.pair_sample import PairSample, draw_sample
-from streamsvm.solvers.ranking.solver import HistogramSearch, PairSearch, QuerySearch
+from streamsvm.solvers.ranking.solver import LONGER, HistogramSearch, PairSearch, QuerySearch, Ranking, State
 from streamsvm.solvers.solver import Budget, DualWatch, Solver, TakeRows, describe_parameters, make_linear_model
 
 HELD_VECTORS = 7  # how many of ROW_VECTORS are held between steps: pairs, two states, scores in transit
@@ -38,26 +35,25 @@ class RankingSolver(Solver):
     compiled: tuple[str, ...] = ("ranking",)
 
     def __init__(
-        self, source: RowSource, options: TrainOptions, own: RankingOptions, found: FoundPairs, search: Search
+        self, source: RowSource, options: TrainOptions, own: RankingOptions, found: ranking.FoundPairs, search: Search
     ) -> None:
         self.source, self.found, self.search, d = source, found, search, source.n_features
         pair_cost, accelerated = float(options.C) * (found.weight / found.total), own.acceleration == "line-search"
-        limits: dict[str, Any] = {"tol": float(options.tol), "max_cuts": own.max_cuts}
-        self.parameters = solver.Ranking(pair_cost, own.epsilon, accelerated, **limits)
+        self.parameters = Ranking(pair_cost, own.epsilon, accelerated, tol=float(options.tol), max_cuts=own.max_cuts)
         self.settings = {"task": options.task, **describe_parameters(self.parameters)}
         self.dual = DualWatch("cuts", d, self.parameters.most_cuts(d))
         cost = pair_cost * found.total / max(found.sample.total, float(np.finfo(float).tiny))
         self.drawn = PairSample(cost, found.rows, is_whole=found.is_whole, pairs=found.sample)
 
-    def start(self) -> solver.State:
+    def start(self) -> State:
         """Return the state at w = 0."""
-        return solver.State.at_zero(self.source.n_features)
+        return State.at_zero(self.source.n_features)
 
-    def warm_start(self, before: solver.State, factor: float) -> solver.State:
+    def warm_start(self, before: State, factor: float) -> State:
         """Return the initial state for costs `factor` times larger, with the cuts of the state `before`."""
         return scale_costs(before, factor, self.parameters.tol)
 
-    def solve(self, state: solver.State) -> Requests:
+    def solve(self, state: State) -> Requests:
         """Yield the passes of the solver, step by step."""
         return solve_any_loss(self.parameters, self.search, self.drawn, state)
 
@@ -68,7 +64,7 @@ class RankingSolver(Solver):
         and its own rows' entries of the vectors that have one entry per row.
         """
         n, d = self.source.n_rows, self.source.n_features
-        points, exact = 1 + self.drawn.most_points, 4 * len(solver.LONGER)  # exact scores are pairs of numbers
+        points, exact = 1 + self.drawn.most_points, 4 * len(LONGER)  # exact scores are pairs of numbers
         scores = max(points, exact)
         totals_bytes = 8 * (points * d + scores * n // len(plan_groups(self.source)))
         more_bytes = 8 * HELD_VECTORS * n + count_sample_bytes(self.source, len(self.drawn.rows))
@@ -76,7 +72,7 @@ class RankingSolver(Solver):
         need = self.parameters.need_memory(d, totals_bytes, 8 * points * d, more_bytes, step_bytes)
         return replace(need, gathered_bytes=8 * scores * n, by_row_bytes=8 * points * n)
 
-    def make_model(self, state: solver.State, take: TakeRows) -> RankModel:  # noqa: ARG002
+    def make_model(self, state: State, take: TakeRows) -> RankModel:  # noqa: ARG002
         """Return the model with the best weights."""
         return RankModel(**vars(make_linear_model(self.source, state.best_w, 0.0)))
 
@@ -84,11 +80,11 @@ class RankingSolver(Solver):
 class QueryRankingSolver(RankingSolver):
     """Cutting planes for pairs of rows in queries, if every query is small enough to copy its rows."""
 
-    found: QueryPairs
+    found: ranking.QueryPairs
 
     def memory(self, threads: int) -> MemoryNeed:  # noqa: ARG002
         """Return the memory. The totals of a task are cuts and the data of its queries; the driver holds the sample."""
-        source, d, points = self.source, self.source.n_features, MOST_POINTS + 2 * len(solver.LONGER)
+        source, d, points = self.source, self.source.n_features, MOST_POINTS + 2 * len(LONGER)
         totals_bytes = 8 * (2 * points + 2) * d + ranking.count_task_bytes(source, self.found)
         sample_bytes = 2 * ranking.query_bytes(source, len(self.found.rows))
         return self.parameters.need_memory(d, totals_bytes, 8 * points * d, sample_bytes, count_model_bytes(d))
@@ -98,7 +94,7 @@ class FewRanksSolver(RankingSolver):
     """Cutting planes for many rows with few ranks, with pairs counted in histograms of the scores."""
 
     compiled = ("ranking", "ranking-histograms")
-    found: FewRanks
+    found: ranking.FewRanks
 
     def memory(self, threads: int) -> MemoryNeed:  # noqa: ARG002
         """Return the memory.
@@ -126,7 +122,7 @@ def set_up(source: RowSource, options: TrainOptions, own: RankingOptions, _: Bud
         return FewRanksSolver(source, options, own, few, HistogramSearch(few.totals, source.n_rows))
     pairs, weight = ranking.find_pairs(source, options.task)
     drawn = draw_sample(pairs, 1.0, sample_rows, source.is_shuffled)
-    found = FoundPairs(pairs.total, weight, drawn.pairs, drawn.rows, drawn.is_whole)
+    found = ranking.FoundPairs(pairs.total, weight, drawn.pairs, drawn.rows, drawn.is_whole)
     return RankingSolver(source, options, own, found, PairSearch(pairs))
 
 

@@ -54,7 +54,7 @@ from streamsvm.losses.histograms import HistogramCut, RankTotals, choose_exponen
 from streamsvm.losses.pairs import Pairs, count_pairs, sum_queries
 from streamsvm.numeric.rounding import UNIT, add_row_magnitudes, bound_rounding, join_magnitudes
 from streamsvm.numeric.rows import F64, I64, Matrix, Rows, add_rows, compute_scores, make_writable
-from streamsvm.passes import All, RowTotals, Scan
+from streamsvm.passes import All, RowTotals, Scan, add_each
 from streamsvm.solvers.cutting_plane import cuts
 from streamsvm.solvers.cutting_plane.cuts import CutSettings, RowSums, is_noisy
 from streamsvm.solvers.cutting_plane.line_search import CutTotals, Evaluation
@@ -82,17 +82,18 @@ class Ranking(CutSettings):
         """Return the state and the points (k, d) of the next step; before the first pass, the first of these is w = 0.
 
         The master's minimiser is the first point of a later step of the paper's algorithm, and if its stop is asked
-        for.
+        for. If the run is stuck, this point is slightly lengthened. There, pairs of high cost have margins of 1 up to
+        rounding, and rounding gives some of them a loss. Their losses hide pairs of low cost, and each step finds the
+        same cut again. Slightly farther on, none of these pairs has a loss.
         """
-        state = lengthen(self, state)
-        needed = self.epsilon is not None or not self.accelerated
-        W = state.master_w[np.newaxis] if needed else np.empty((0, len(state.best_w)))
-        if not state.passes:  # after a warm start, the master's minimiser is not 0
-            W = np.zeros((1, len(state.best_w)))
-        if self.accelerated:
-            state, points = choose_points(self, sample, state)
-            W = np.concatenate((W, points))
-        return state, W
+        if state.stuck >= DOUBTFUL_STEPS and self.epsilon is None:
+            state = replace(state, master_w=(1.0 + LONGER[state.stuck % len(LONGER)]) * state.master_w)
+        first = state.master_w if state.passes else np.zeros(len(state.best_w))  # a warm start has another minimiser
+        if not self.accelerated:
+            return state, first[np.newaxis]
+        state, points = choose_points(self, sample, state)
+        is_needed = not state.passes or self.epsilon is not None
+        return state, np.vstack((first, points)) if is_needed else points
 
 
 @dataclass
@@ -143,18 +144,6 @@ class PairSearch:
 def list_exact_points(state: State, W: F64) -> F64:
     """Return points at which P is computed in twice the precision, (2 len(LONGER), d)."""
     return np.stack([(1.0 + longer) * w for longer in LONGER for w in (W[-1], state.master_w)])
-
-
-def lengthen(settings: Ranking, state: State) -> State:
-    """Return the state with the master's minimiser slightly lengthened if the run is stuck.
-
-    At the minimiser, pairs of high cost have margins of 1 up to rounding, and rounding gives some of them a loss. Their
-    losses hide pairs of low cost, and each step finds the same cut again. Slightly farther on, none of these pairs has
-    a loss.
-    """
-    if state.stuck < DOUBTFUL_STEPS or settings.epsilon is not None:
-        return state
-    return replace(state, master_w=(1.0 + LONGER[state.stuck % len(LONGER)]) * state.master_w)
 
 
 def add_scores(tiles: list[F64], rows: Rows, W: F64) -> None:
@@ -299,7 +288,7 @@ class HistogramSums(RowTotals):
 
     of_rows: Any
     seen: list[F64]
-    joined: ClassVar = {"seen": lambda left, right: [a + b for a, b in zip(left, right, strict=True)]}
+    joined: ClassVar = {"seen": add_each}
 
 
 def add_rank_magnitudes(most: F64, sums: F64, rows: Rows) -> None:
@@ -328,7 +317,7 @@ def sum_histograms(n_ranks: int, X: Matrix, W: F64) -> Scan:
     """
     exponents = [choose_exponent(scores, n_ranks) for scores in compute_scores(X, make_writable(W)).T]
     start = partial(histograms.start_histograms, n_ranks, exponents)
-    return Scan(start, histograms.add_histograms, histograms.combine_histogram_lists, (W,))
+    return Scan(start, histograms.add_histograms, add_each, (W,))
 
 
 @dataclass(frozen=True)
