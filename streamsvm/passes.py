@@ -138,6 +138,11 @@ class RowTotals:
             return replace(self, **{name: self.joined.get(name, add)(*pair) for name, pair in pairs.items()})
 
 
+def add_each(left: Sequence[Any], right: Sequence[Any]) -> list[Any]:
+    """Return the sums of the totals in two lists, as a new list."""
+    return [a + b for a, b in zip(left, right, strict=True)]
+
+
 def count_additions(left: int, right: int) -> int:
     """Return the largest number of additions on a term when the sums of two groups are added."""
     return max(left, right) + 1

@@ -22,8 +22,10 @@ and chooses the pairs as losses.pairs does; its counts are accurate to twice the
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import ClassVar
 
 import numpy as np
 from numba import njit
@@ -31,18 +33,24 @@ from numba.extending import register_jitable
 
 from streamsvm.kernels.kernel import absolute
 from streamsvm.losses.classes import read_costs
-from streamsvm.losses.pairs import Pairs
+from streamsvm.losses.pairs import Pairs, count_in_order
 from streamsvm.losses.softmax import count_rows
 from streamsvm.numeric import rounding
 from streamsvm.numeric.rounding import UNIT, add_pairs, add_to_pair, add_two, bound_rounding, multiply_two
 from streamsvm.numeric.rows import F32, F64, I32, I64, Matrix, Rows, Split, compute_scores, find_items, read_item, split
+from streamsvm.passes import RowTotals
 
 Parts = tuple[F64, F64]  # weights as split_for_float32 returns them
 OWN_ROUNDINGS = 8  # the error of the terms of a loss and of their last sum, in units in the last place
 
 
+def join_pairs(left: F64, right: F64) -> F64:
+    """Return the sums of pairs of numbers, whose last axis has the two numbers of each pair."""
+    return np.stack(add_pairs(left[..., 0], left[..., 1], right[..., 0], right[..., 1]), axis=-1)
+
+
 @dataclass
-class ExactLosses:
+class ExactLosses(RowTotals):
     """Losses at K points as pairs (K, 2), their magnitudes sum_i C_i (|w|.|x_i| + |b| + 1), (K,), and the row count.
 
     Only rows that may have a loss contribute to the magnitudes.
@@ -51,6 +59,7 @@ class ExactLosses:
     losses: F64
     magnitudes: F64
     n_rows: int = 0
+    joined: ClassVar = {"losses": join_pairs}
 
     def read(self, width: int) -> tuple[F64, F64]:
         """Return the losses (K,) and their error bounds. width: the length of the weight vectors."""
@@ -77,12 +86,6 @@ def add_exact(totals: ExactLosses, rows: Rows, W: F64, biases: F64, class_costs:
     costs, parts, share = read_costs(class_costs, rows), rounding.split_for_float32(W), 2.0 * bound_score(W.shape[1])
     _add_exact(split(rows.X), rows.codes, costs, parts, biases, share, totals.losses, totals.magnitudes)
     totals.n_rows += rows.n_rows
-
-
-def combine_exact(left: ExactLosses, right: ExactLosses) -> ExactLosses:
-    """Return the losses of two groups of rows together."""
-    losses = np.stack(add_pairs(*left.losses.T, *right.losses.T), axis=1)
-    return ExactLosses(losses, left.magnitudes + right.magnitudes, left.n_rows + right.n_rows)
 
 
 def compute_exact_scores(X: Matrix, W: F64) -> F64:
@@ -188,7 +191,7 @@ def _add_rows(
 
 
 @dataclass
-class ExactSums:
+class ExactSums(RowTotals):
     """Sums over the rows of each class, as pairs: alpha_i x_i in d columns, and alpha_i in the last column.
 
     totals, rests (2, d + 1): the first and the second numbers of the pairs. n_rows: the number of rows.
@@ -197,6 +200,9 @@ class ExactSums:
     totals: F64
     rests: F64
     n_rows: int = 0
+
+    def __add__(self, other: ExactSums) -> ExactSums:
+        return ExactSums(*add_pairs(self.totals, self.rests, other.totals, other.rests), self.n_rows + other.n_rows)
 
     def balance(self) -> tuple[float, F64]:
         """Return the smaller of the two sums of alpha, l, and the class-balanced combination of rows, v (d,).
@@ -235,11 +241,6 @@ def add_exact_sums(sums: ExactSums, rows: Rows, alpha: F64) -> None:
     sums.n_rows += rows.n_rows
 
 
-def combine_exact_sums(left: ExactSums, right: ExactSums) -> ExactSums:
-    """Return the sums over both groups of rows."""
-    return ExactSums(*add_pairs(left.totals, left.rests, right.totals, right.rests), left.n_rows + right.n_rows)
-
-
 @njit(cache=True, nogil=True)
 def _add_exact_sums(
     values: F32, indices: I32, indptr: I64, y: I32, high: F64, low: F64, totals: F64, rests: F64
@@ -261,155 +262,75 @@ def _add_twice(total: F64, rest: F64, j: int, a: float, b: float, x: float) -> N
     total[j], rest[j] = add_to_pair(total[j], rest[j], b * x)
 
 
-def _sort_rows(pairs: Pairs, *keys: F64) -> tuple[I64, tuple[I32, F64, I64, int]]:
-    """Sort the rows of each query by the last key; return the order, and the pairs of the rows in this order."""
+def _count_pairs(scores: F64, pairs: Pairs, *keys: F64) -> tuple[I64, F64, F64]:
+    """Sort the rows of each query by the last key; return the order, and up and down in this order, (n, 2) each."""
     query = np.repeat(np.arange(len(pairs.starts) - 1), np.diff(pairs.starts))
     order = np.lexsort((*keys, query))
     n_ranks = int(np.max(pairs.ranks, initial=0)) + 1
-    return order, (pairs.ranks[order], pairs.weight[order], pairs.starts, n_ranks)
+    in_order = pairs.ranks[order], pairs.weight[order], pairs.starts, n_ranks
+    return order, *count_in_order(scores[order], *in_order, 1.0, np.zeros((n_ranks + 1, 2)))
 
 
-def sum_pairs_exactly(scores: F64, pairs: Pairs) -> tuple[float, float, float]:
-    """Return loss / K as a pair, and the sum of its terms' magnitudes.
+def measure_losses_exactly(points: Iterable[F64], pairs: Pairs, shorter: F64) -> F64:
+    """Return for each of k points loss / K as a pair, the sum of its terms' magnitudes, and a test loss, (k, 4).
 
-    scores (n, 2): the scores as pairs of numbers.
+    points: the scores at each point, as pairs of numbers (n, 2). The test loss is 0 if there is a loss or if the share
+    `shorter` (k,) is 1; otherwise it is the loss at scores reduced by this share.
     """
-    order, in_order = _sort_rows(pairs, scores[:, 1], scores[:, 0])
-    found: tuple[float, float, float] = _sum_pairs(scores[order], *in_order)
+    found = np.zeros((len(shorter), 4))
+    for sums, scores, by in zip(found, points, shorter.tolist(), strict=True):
+        sums[:3] = _sum_pairs_exactly(scores, pairs)
+        if sums[0] + sums[1] <= 0.0 and by < 1.0:
+            sums[3] = _sum_pairs_exactly((1.0 - by) * scores, pairs)[0]
     return found
 
 
-def round_sums(loss: float, size: float, n_rows: int, cost: float) -> tuple[float, float]:
-    """Return the loss and its error bound.
+def _sum_pairs_exactly(scores: F64, pairs: Pairs) -> tuple[float, float, float]:
+    """Return loss / K as a pair, and the sum of its terms' magnitudes."""
+    order, up, down = _count_pairs(scores, pairs, scores[:, 1], scores[:, 0])
+    found: tuple[float, float, float] = _sum_pairs(scores[order], up, down, pairs.starts)
+    return found
 
-    loss: the loss of n rows, divided by K. size: the sum of the magnitudes of the terms of `loss`. cost: the cost K of
-    a pair.
+
+def round_sums(sums: F64, n_rows: int, cost: float) -> tuple[F64, F64]:
+    """Return the losses (k,) of n rows and their error bounds, (k,).
+
+    sums (k, 4): the results of `measure_losses_exactly`. cost: the cost K of a pair.
     """
-    loss *= cost
-    terms = 8.0 * (n_rows + 64.0)
-    return loss, OWN_ROUNDINGS * UNIT * abs(loss) + bound_rounding(terms, 1.0) * UNIT * cost * size
-
-
-def measure_pairs_exactly(scores: F64, pairs: Pairs, cost: float) -> tuple[float, float]:
-    """Return the loss and its error bound.
-
-    scores (n, 2): the scores as pairs of numbers; cost: the cost K of a pair.
-    """
-    loss, rest, size = sum_pairs_exactly(scores, pairs)
-    return round_sums(loss + rest, size, len(scores), cost)
+    losses, terms = (sums[:, 0] + sums[:, 1]) * cost, 8.0 * (n_rows + 64.0)
+    return losses, OWN_ROUNDINGS * UNIT * np.abs(losses) + bound_rounding(terms, 1.0) * UNIT * cost * sums[:, 2]
 
 
 def count_pairs_exactly(scores: F64, pairs: Pairs) -> tuple[F64, F64]:
     """Return up and down, as defined in losses.pairs, at scores (n,) and margin 1, as pairs of numbers, (n, 2) each."""
-    order, in_order = _sort_rows(pairs, scores)
+    order, *counts = _count_pairs(scores, pairs, scores)
     up, down = np.empty((len(scores), 2)), np.empty((len(scores), 2))
-    up[order], down[order] = _count_pairs(scores[order], *in_order)
+    up[order], down[order] = counts
     return up, down
 
 
 @register_jitable
-def _is_within(s: F64, i: int, j: int) -> bool:
-    """Return whether s_i - s_j < 1."""
-    difference, lost = add_two(s[i, 0], -s[j, 0])
-    beyond, lost_too = add_two(difference, -1.0)
-    return bool(beyond + (lost_too + lost + (s[i, 1] - s[j, 1])) < 0.0)
-
-
-@register_jitable
-def _add(tree: F64, at: int, value: float) -> None:
-    while at < tree.shape[0]:
-        tree[at, 0], tree[at, 1] = add_to_pair(tree[at, 0], tree[at, 1], value)
-        at += at & -at
-
-
-@register_jitable
-def _clear(tree: F64, at: int) -> None:
-    """Reset to zero only the entries that a row changed: this is cheaper if there are fewer rows than ranks."""
-    while at < tree.shape[0]:
-        tree[at, 0], tree[at, 1] = 0.0, 0.0
-        at += at & -at
-
-
-@register_jitable
-def _sum_up_to(tree: F64, at: int) -> tuple[float, float]:
-    total, rest = 0.0, 0.0
-    while at > 0:
-        total, lost = add_two(total, tree[at, 0])
-        total, rest = add_two(total, lost + (rest + tree[at, 1]))
-        at -= at & -at
-    return total, rest
-
-
-@register_jitable
-def _add_term(
-    total: float, rest: float, weight: float, lacking: float, v: float, s: float, low: float
-) -> tuple[float, float, float]:
-    """Add v (weight + lacking) (s + low) to the pair (total, rest). Return the pair and the term's magnitude."""
-    product, lost = multiply_two(v, weight)
-    lost += v * lacking
-    term, lost_too = multiply_two(product, s)
+def _add_term(total: float, rest: float, count: F64, s: float, low: float) -> tuple[float, float, float]:
+    """Add count (s + low) to the pair (total, rest); `count` is a pair. Return the pair and the term's magnitude."""
+    term, lost = multiply_two(count[0], s)
     total, carried = add_two(total, term)
-    total, rest = add_two(total, rest + carried + lost_too + lost * s + product * low)
+    total, rest = add_two(total, rest + carried + lost + count[1] * s + count[0] * low)
     return total, rest, abs(term)
 
 
 @njit(cache=True, nogil=True)
-def _sum_pairs(s: F64, ranks: I32, v: F64, starts: I64, n_ranks: int) -> tuple[float, float, float]:
-    """Return the loss as a pair of numbers, and the sum of its terms' magnitudes. Scores ascend within each query."""
-    total, rest, size, tree = 0.0, 0.0, 0.0, np.zeros((n_ranks + 1, 2))
+def _sum_pairs(s: F64, up: F64, down: F64, starts: I64) -> tuple[float, float, float]:
+    """Return the loss as a pair of numbers, and the sum of its terms' magnitudes. s (n, 2): the scores as pairs."""
+    total, rest, size = 0.0, 0.0, 0.0
     for k in range(starts.size - 1):
-        first, end = starts[k], starts[k + 1]
-        j = end - 1
-        for i in range(end - 1, first - 1, -1):
-            while j >= first and _is_within(s, i, j):
-                _add(tree, ranks[j] + 1, v[j])
-                j -= 1
-            up, lacking = _sum_up_to(tree, ranks[i])
-            total, rest, one = _add_term(total, rest, up, lacking, v[i], 1.0, 0.0)
-            total, rest, other = _add_term(total, rest, up, lacking, v[i], -s[i, 0], -s[i, 1])
+        for i in range(starts[k + 1] - 1, starts[k] - 1, -1):
+            total, rest, one = _add_term(total, rest, up[i], 1.0, 0.0)
+            total, rest, other = _add_term(total, rest, up[i], -s[i, 0], -s[i, 1])
             size += one + other
-        for i in range(first, end):
-            _clear(tree, ranks[i] + 1)
-        j = first
-        for i in range(first, end):
-            while j < end and _is_within(s, j, i):
-                _add(tree, n_ranks - ranks[j], v[j])
-                j += 1
-            down, lacking = _sum_up_to(tree, n_ranks - 1 - ranks[i])
-            total, rest, one = _add_term(total, rest, down, lacking, v[i], s[i, 0], s[i, 1])
+        for i in range(starts[k], starts[k + 1]):
+            total, rest, one = _add_term(total, rest, down[i], s[i, 0], s[i, 1])
             size += one
-        for i in range(first, end):
-            _clear(tree, n_ranks - ranks[i])
     return total, rest, size
-
-
-@njit(cache=True, nogil=True)
-def _count_pairs(s: F64, ranks: I32, v: F64, starts: I64, n_ranks: int) -> tuple[F64, F64]:
-    """Return up and down of rows whose scores ascend within each query."""
-    up, down, tree = np.empty((s.size, 2)), np.empty((s.size, 2)), np.zeros((n_ranks + 1, 2))
-    for k in range(starts.size - 1):
-        first, end = starts[k], starts[k + 1]
-        j = end - 1
-        for i in range(end - 1, first - 1, -1):
-            while j >= first and s[i] - s[j] < 1.0:
-                _add(tree, ranks[j] + 1, v[j])
-                j -= 1
-            total, rest = _sum_up_to(tree, ranks[i])
-            up[i, 0], lost = multiply_two(v[i], total)
-            up[i, 1] = lost + v[i] * rest
-        for i in range(first, end):
-            _clear(tree, ranks[i] + 1)
-        j = first
-        for i in range(first, end):
-            while j < end and s[j] - s[i] < 1.0:
-                _add(tree, n_ranks - ranks[j], v[j])
-                j += 1
-            total, rest = _sum_up_to(tree, n_ranks - 1 - ranks[i])
-            down[i, 0], lost = multiply_two(v[i], total)
-            down[i, 1] = lost + v[i] * rest
-        for i in range(first, end):
-            _clear(tree, n_ranks - ranks[i])
-    return up, down
 
 
 def pair_rows(rows: Rows, starts: I64) -> Pairs:
@@ -417,25 +338,12 @@ def pair_rows(rows: Rows, starts: I64) -> Pairs:
     return Pairs(np.require(rows.codes, requirements="W"), np.sqrt(rows.weights), starts)
 
 
-def measure_losses_exactly(scores: F64, pairs: Pairs, shorter: float) -> F64:
-    """Return loss / K as a pair, the sum of its terms' magnitudes, and a test loss, (4,).
-
-    scores (n, 2): the scores as pairs of numbers. The test loss is 0 if there is a loss or if the share `shorter` is 1;
-    otherwise it is the loss at scores reduced by this share.
-    """
-    loss, rest, size = sum_pairs_exactly(scores, pairs)
-    is_tested = loss + rest <= 0.0 and shorter < 1.0
-    return np.array([loss, rest, size, sum_pairs_exactly((1.0 - shorter) * scores, pairs)[0] if is_tested else 0.0])
-
-
 def add_exact_losses(W: F64, shorter: F64, sums: F64, rows: Rows, starts: I64) -> None:
     """Add the losses of whole queries."""
     pairs, scores = pair_rows(rows, starts), compute_exact_scores(rows.X, np.require(W, requirements="W"))
-    own = [measure_losses_exactly(scores[k], pairs, float(shorter[k])) for k in range(len(W))]
-    sums[:] = combine_exact_losses(sums, np.stack(own))
+    sums[:] = combine_exact_losses(sums, measure_losses_exactly(scores, pairs, shorter))
 
 
 def combine_exact_losses(left: F64, right: F64) -> F64:
     """Combine the sums of two groups of queries."""
-    loss, rest = add_pairs(left[:, 0], left[:, 1], right[:, 0], right[:, 1])
-    return np.column_stack((loss, rest, left[:, 2:] + right[:, 2:]))
+    return np.column_stack((join_pairs(left[:, :2], right[:, :2]), left[:, 2:] + right[:, 2:]))

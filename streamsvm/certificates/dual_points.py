@@ -31,11 +31,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from streamsvm.certificates.double_double import ExactSums, add_exact_sums, combine_exact_sums, start_exact_sums
+from streamsvm.certificates.double_double import ExactSums, add_exact_sums, start_exact_sums
 from streamsvm.kernels.kernel import absolute
 from streamsvm.numeric.rounding import SMALLEST, UNIT, add_pairs
 from streamsvm.numeric.rows import F64, I64, Flags, Rows, add_rows
-from streamsvm.passes import grows
+from streamsvm.passes import RowTotals, grows
 
 OWN = ("own_cuts", "own_stops", "own_rows", "own_shares")  # the fields of a DualPoint about rows with individual shares
 
@@ -187,7 +187,7 @@ def limit_corrections(alpha: F64, highest: F64, corrections: F64) -> list[F64]:
 
 
 @dataclass
-class DualSums:
+class DualSums(RowTotals):
     """Sums over rows with multipliers alpha_i.
 
     exact: the sums of alpha_i x_i and of alpha_i, by class. magnitudes (d,): the sums sum_i |alpha_i| |x_ij|. sizes
@@ -219,12 +219,6 @@ def add_dual_sums(sums: DualSums, rows: Rows, alpha: F64, sizes: F64) -> None:
     used = np.flatnonzero(sizes)
     add_rows(sums.magnitudes[None, :], absolute(rows.X), used, np.zeros_like(used), sizes[used])
     sums.sizes += np.bincount(rows.codes, weights=sizes, minlength=2)
-
-
-def combine_dual_sums(left: DualSums, right: DualSums) -> DualSums:
-    """Return the sums over both groups of rows."""
-    magnitudes, sizes = left.magnitudes + right.magnitudes, left.sizes + right.sizes
-    return DualSums(combine_exact_sums(left.exact, right.exact), magnitudes, sizes)
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,7 @@ from numba import njit
 from numba.extending import register_jitable
 
 from streamsvm.numeric.rounding import bound_rounding
-from streamsvm.numeric.rows import F64, I32, I64, Matrix, Rows, compute_scores, make_writable
+from streamsvm.numeric.rows import F64, I32, I64, Rows, compute_scores, make_writable
 from streamsvm.system.errors import InputError
 
 PAGE_BITS = 6
@@ -74,6 +74,16 @@ class Histogram:
         """The numbers of all buckets of all pages, ascending."""
         return (self.pages[:, np.newaxis] * PAGE + np.arange(PAGE)).ravel()
 
+    def __add__(self, other: Histogram) -> Histogram:
+        """Return the histogram of both groups of rows, as a new object."""
+        whole, part = replace(self), replace(other)  # Arrays are replaced below, not changed.
+        for each in (whole, part):
+            _coarsen(each, each.exponent - min(self.exponent, other.exponent))
+        _add_pages(whole, part.pages)
+        _coarsen(part, part.exponent - whole.exponent)
+        whole.moments[np.searchsorted(whole.pages, part.pages)] += part.moments
+        return whole
+
 
 def start_histogram(n_ranks: int, exponent: int = FINEST) -> Histogram:
     """Return an empty histogram."""
@@ -104,17 +114,6 @@ def add_scores(histogram: Histogram, scores: F64, ranks: I32, weight: F64) -> No
         scores, ranks, weight = scores[left], ranks[left], weight[left]
         if len(left):
             _add_pages(histogram, np.floor(scale * scores).astype(np.int64) >> PAGE_BITS)
-
-
-def combine_histograms(left: Histogram, right: Histogram) -> Histogram:
-    """Return the histogram of both groups of rows, as a new object."""
-    whole, other = replace(left), replace(right)  # Arrays are replaced below, not changed.
-    for each in (whole, other):
-        _coarsen(each, each.exponent - min(left.exponent, right.exponent))
-    _add_pages(whole, other.pages)
-    _coarsen(other, other.exponent - whole.exponent)
-    whole.moments[np.searchsorted(whole.pages, other.pages)] += other.moments
-    return whole
 
 
 def index_pages(pages: I64) -> I32:
@@ -373,11 +372,6 @@ class RankTotals:
         return np.concatenate((np.cumsum(self.of_rank[:0:-1])[::-1], [0.0]))
 
 
-def choose_exponents(X: Matrix, W: F64, n_ranks: int) -> list[int]:
-    """Return the p of the histogram at each of the points W (k, d), chosen on the rows X of a sample."""
-    return [choose_exponent(scores, n_ranks) for scores in compute_scores(X, make_writable(W)).T]
-
-
 def start_histograms(n_ranks: int, exponents: Sequence[int]) -> list[Histogram]:
     """Return empty histograms."""
     return [start_histogram(n_ranks, exponent) for exponent in exponents]
@@ -388,11 +382,6 @@ def add_histograms(histograms: list[Histogram], rows: Rows, W: F64) -> None:
     ranks, weight = read_ranks(rows)
     for histogram, scores in zip(histograms, compute_scores(rows.X, make_writable(W)).T, strict=True):
         add_scores(histogram, np.ascontiguousarray(scores), ranks, weight)
-
-
-def combine_histogram_lists(left: list[Histogram], right: list[Histogram]) -> list[Histogram]:
-    """Return the histograms of both groups of rows."""
-    return [combine_histograms(*pair) for pair in zip(left, right, strict=True)]
 
 
 def read_ranks(rows: Rows) -> tuple[I32, F64]:

@@ -8,7 +8,8 @@ rows i, j of one query with rank_i > rank_j, and has the weight v_i v_j. For sco
     loss   = sum over pairs v_i v_j max(0, m - (s_i - s_j)) = m sum_i up_i - sum_i (up_i - down_i) s_i
 
 The paper sweeps over the sorted rows once for each of the R ranks, in O(R n). We use two sweeps that keep the weights
-of the rows already passed in a Fenwick tree over the ranks (Fenwick 1994), in O(n log n + n log R).
+of the rows already passed in a Fenwick tree over the ranks (Fenwick 1994), in O(n log n + n log R). The same sweeps
+count in twice the precision if the tree holds pairs of numbers (certificates.double_double).
 
 For sums over whole queries, rows arrive in pieces, because tiles and groups of chunks end in the middle of queries:
 
@@ -43,11 +44,8 @@ import numpy as np
 from numba import njit
 from numba.extending import register_jitable
 
+from streamsvm.numeric.rounding import add_to_pair, add_two, multiply_two
 from streamsvm.numeric.rows import F64, I32, I64, Rows, join_rows
-
-SAMPLE_ROWS = 1 << 15  # number of rows whose loss gives the model of the loss of all rows, or of all pairs
-SEARCHED_ROWS = 1 << 13  # number of rows on which a line search chooses its step
-ROWS_A_FEATURE = 8  # with fewer sampled rows per feature, the model would be worse than the line search
 
 
 @dataclass(frozen=True)
@@ -118,7 +116,8 @@ def sweep_pairs(scores: F64, pairs: Pairs, margin: float) -> tuple[I64, F64, F64
         _sort_within(scores, pairs.starts, order)
     n_ranks = int(np.max(pairs.ranks, initial=0)) + 1
     # The arrays are sorted by score; otherwise the sweeps would miss the cache at every row.
-    return order, *_sweep(scores[order], pairs.ranks[order], pairs.weight[order], pairs.starts, n_ranks, margin)
+    in_order = pairs.ranks[order], pairs.weight[order], pairs.starts, n_ranks
+    return order, *count_in_order(scores[order], *in_order, margin, np.zeros(n_ranks + 1))
 
 
 @njit(cache=True, nogil=True)
@@ -130,42 +129,68 @@ def _sort_within(scores: F64, starts: I64, order: I64) -> None:
 
 
 @njit(cache=True, nogil=True)
-def _sweep(s: F64, ranks: I32, v: F64, starts: I64, n_ranks: int, margin: float) -> tuple[F64, F64]:
-    """Return up and down, (n,) each, for rows whose scores ascend within each query."""
-    up, down, tree = np.empty(s.size), np.empty(s.size), np.zeros(n_ranks + 1)
+def count_in_order(s: F64, ranks: I32, v: F64, starts: I64, n_ranks: int, margin: float, tree: F64) -> tuple[F64, F64]:
+    """Return up and down, (n,) each, for rows whose scores (n,) ascend within each query.
+
+    tree (n_ranks + 1,): zeros. The scores (n, 2) may be pairs of numbers as well, and so may the sums in a tree
+    (n_ranks + 1, 2); with such a tree, up and down are pairs, too, (n, 2) each.
+    """
+    up, down = np.empty((len(s), *tree.shape[1:])), np.empty((len(s), *tree.shape[1:]))
     for k in range(starts.size - 1):
         first, end = starts[k], starts[k + 1]
         j = end - 1
         for i in range(end - 1, first - 1, -1):
-            while j >= first and s[i] - s[j] < margin:
+            while j >= first and _is_within(s, i, j, margin):
                 _add(tree, ranks[j] + 1, v[j])
                 j -= 1
-            up[i] = v[i] * _sum_up_to(tree, ranks[i])
+            _set_count(up, i, v[i], tree, ranks[i])
         _clear(tree, ranks[first:end], n_ranks, False)
         j = first
         for i in range(first, end):
-            while j < end and s[j] - s[i] < margin:
+            while j < end and _is_within(s, j, i, margin):
                 _add(tree, n_ranks - ranks[j], v[j])
                 j += 1
-            down[i] = v[i] * _sum_up_to(tree, n_ranks - 1 - ranks[i])
+            _set_count(down, i, v[i], tree, n_ranks - 1 - ranks[i])
         _clear(tree, ranks[first:end], n_ranks, True)
     return up, down
 
 
 @register_jitable
+def _is_within(s: F64, i: int, j: int, margin: float) -> bool:
+    """Return whether s_i - s_j < margin."""
+    if s.ndim == 1:
+        return bool(s[i] - s[j] < margin)
+    difference, lost = add_two(s[i, 0], -s[j, 0])
+    beyond, lost_too = add_two(difference, -margin)
+    return bool(beyond + (lost_too + lost + (s[i, 1] - s[j, 1])) < 0.0)
+
+
+@register_jitable
 def _add(tree: F64, at: int, value: float) -> None:
-    while at < tree.size:
-        tree[at] += value
+    while at < len(tree):
+        if tree.ndim == 1:
+            tree[at] += value
+        else:
+            tree[at, 0], tree[at, 1] = add_to_pair(tree[at, 0], tree[at, 1], value)
         at += at & -at
 
 
 @register_jitable
-def _sum_up_to(tree: F64, at: int) -> float:
-    total = 0.0
+def _set_count(counts: F64, i: int, v: float, tree: F64, at: int) -> None:
+    """Set counts_i to v times the sum of the weights up to a place of the tree."""
+    total, rest = 0.0, 0.0
     while at > 0:
-        total += tree[at]
+        if tree.ndim == 1:
+            total += tree[at]
+        else:
+            total, lost = add_two(total, tree[at, 0])
+            total, rest = add_two(total, lost + (rest + tree[at, 1]))
         at -= at & -at
-    return total
+    if tree.ndim == 1:
+        counts[i] = v * total
+    else:
+        counts[i, 0], lost = multiply_two(v, total)
+        counts[i, 1] = lost + v * rest
 
 
 @register_jitable
@@ -176,7 +201,7 @@ def _clear(tree: F64, ranks: I32, n_ranks: int, reverse: bool) -> None:
         return
     for rank in ranks:
         at = n_ranks - rank if reverse else rank + 1
-        while at < tree.size:
+        while at < len(tree):
             tree[at] = 0.0
             at += at & -at
 
@@ -266,12 +291,10 @@ def _add_query(take: Take[Any], ends: tuple[int, int], totals: QuerySums, rows: 
         totals.last = []
     limits = np.flatnonzero(np.diff(rows.vectors["qid"])) + 1
     first, last = (int(limits[0]), int(limits[-1])) if len(limits) else (rows.n_rows, rows.n_rows)
-    _extend(take, totals, rows.pick(np.arange(first)))
-    if len(limits):
-        _end_query(take, totals)
-        if first < last:
-            take(totals.sums, rows.slice(slice(first, last)), limits - first)
-        totals.last = [rows.pick(np.arange(last, rows.n_rows))]
+    ends_open = [rows.pick(np.arange(last, rows.n_rows))] if len(limits) else None
+    _append(take, totals, [rows.pick(np.arange(first))], ends_open)
+    if first < last:
+        take(totals.sums, rows.slice(slice(first, last)), limits - first)
     if rows.start + rows.n_rows == ends[1]:
         _end_query(take, totals)
 
@@ -279,21 +302,21 @@ def _add_query(take: Take[Any], ends: tuple[int, int], totals: QuerySums, rows: 
 def _combine(take: Take[Any], combine: Callable[[Any, Any], Any], left: QuerySums, right: QuerySums) -> QuerySums:
     """Return the totals of two successive groups of rows, and add the queries that become whole."""
     totals = QuerySums(combine(left.sums, right.sums), list(left.first), None if left.last is None else list(left.last))
-    for piece in right.first:
-        _extend(take, totals, piece)
-    if right.last is not None:
-        _end_query(take, totals)
-        totals.last = list(right.last)
+    _append(take, totals, right.first, right.last)
     return totals
 
 
-def _extend(take: Take[Any], totals: QuerySums, piece: Rows) -> None:
-    """Append rows of one query to the totals; they follow the rows added before."""
-    pieces = totals.first if totals.last is None else totals.last
-    if pieces and pieces[-1].vectors["qid"][-1] != piece.vectors["qid"][0]:
+def _append(take: Take[Any], totals: QuerySums, first: list[Rows], last: list[Rows] | None) -> None:
+    """Append the first rows, and the last rows after the boundaries between queries, to the totals (see QuerySums)."""
+    for piece in first:
+        pieces = totals.first if totals.last is None else totals.last
+        if pieces and pieces[-1].vectors["qid"][-1] != piece.vectors["qid"][0]:
+            _end_query(take, totals)
+            pieces = totals.last = []
+        pieces.append(piece)
+    if last is not None:
         _end_query(take, totals)
-        pieces = totals.last = []
-    pieces.append(piece)
+        totals.last = list(last)
 
 
 def _end_query(take: Take[Any], totals: QuerySums) -> None:

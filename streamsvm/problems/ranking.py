@@ -18,23 +18,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from streamsvm.data.rows.source import TILE_ITEMS, RowSource, count_tile_rows, read_codes
 from streamsvm.losses.histograms import RankTotals
-from streamsvm.losses.pairs import (
-    ROWS_A_FEATURE,
-    SAMPLE_ROWS,
-    SEARCHED_ROWS,
-    Pairs,
-    count_pairs,
-    mean_ndcg,
-    mean_tau,
-    swapped_pairs,
-)
+from streamsvm.losses.pairs import Pairs, count_pairs, mean_ndcg, mean_tau, swapped_pairs
 from streamsvm.numeric.rows import F64, I64
 from streamsvm.options import require_classes
 from streamsvm.problems import problem
@@ -154,20 +145,25 @@ SPREAD = np.uint64(0x9E3779B97F4A7C15)  # 2^64 (golden ratio - 1); the high bits
 
 
 @dataclass(frozen=True)
-class QueryPairs:
-    """The total weight of all pairs within queries, and a sample of the pairs.
+class FoundPairs:
+    """The total weight of all pairs, and a sample of the pairs.
 
-    total: the sum of the weights of all pairs. weight: the sum of the weights of all rows. largest: the number of rows
-    in the largest query. sample: the pairs of some queries. rows: the numbers of the rows in the sample. is_whole:
-    whether the sample has all pairs.
+    total: the sum of the weights of all pairs. weight: the sum of the weights of all rows. sample: the pairs of some
+    queries or of some rows. rows: the numbers of the rows in the sample. is_whole: whether the sample has all pairs.
     """
 
     total: float
     weight: float
-    largest: int
     sample: Pairs
     rows: I64
     is_whole: bool
+
+
+@dataclass(frozen=True)
+class QueryPairs(FoundPairs):
+    """Pairs within queries, whose sample has whole queries. largest: the number of rows in the largest query."""
+
+    largest: int
 
 
 Labelled = npt.NDArray[np.void]  # consecutive rows: row numbers, ranks, queries and weights, without features
@@ -202,7 +198,7 @@ def find_query_pairs(source: RowSource, sample_rows: int) -> QueryPairs:
         raise InputError(f"{source.name}: {NO_PAIRS}")
     whole, starts = np.concatenate(chosen), np.cumsum([0, *map(len, chosen)])
     sample = Pairs(whole["rank"].copy(), np.sqrt(whole["weight"]), starts)
-    return QueryPairs(total, weight, largest, sample, whole["row"].copy(), stride == 1)
+    return QueryPairs(total, weight, sample, whole["row"].copy(), stride == 1, largest)
 
 
 def find_pairs(source: RowSource, task: str) -> tuple[Pairs, float]:
@@ -320,7 +316,6 @@ def _list_starts(source: RowSource, share: int, shares: int) -> tuple[I64, I64]:
 
 ROW_VECTORS = 33  # vectors of 8 bytes per row: scores, also in twice the precision, and pair counts
 LARGEST_QUERY_BYTES = 16 << 20  # With a larger query, the driver holds the scores of all rows.
-SAMPLE_BYTES = 16 << 20  # maximum size of the sample in bytes; a sample of long rows has fewer rows
 # Copies of the largest query in a task: one at each end of the task's rows, one where two tasks meet, and one while its
 # pieces are joined.
 EDGES = 4
@@ -332,14 +327,14 @@ def has_queries(source: RowSource, task: str) -> bool:
     return task == RANK.name and source.column("qid", 0) is not None
 
 
-def find_small_queries(source: RowSource, task: str) -> QueryPairs | None:
+def find_small_queries(source: RowSource, task: str, sample_rows: int) -> QueryPairs | None:
     """Return the pairs within queries; None if pairs are not formed within queries, or if a query is too large.
 
-    Raises InputError if there are no pairs to compare, or if queries are invalid (`find_query_pairs`).
+    sample_rows, and the errors that are raised: see `find_query_pairs`.
     """
     if not has_queries(source, task):
         return None
-    found = find_query_pairs(source, count_sample_rows(source))
+    found = find_query_pairs(source, sample_rows)
     return found if query_bytes(source, found.largest) <= LARGEST_QUERY_BYTES else None
 
 
@@ -354,28 +349,18 @@ def query_bytes(source: RowSource, n_rows: int) -> int:
     return n_rows * (source.nbytes // source.n_rows + 8 * ROW_VECTORS)
 
 
-def count_sample_rows(source: RowSource) -> int:
-    """Return the number of rows in the sample: enough for a model if they fit, else enough for a line search."""
-    most = max(1, min(SAMPLE_ROWS, SAMPLE_BYTES * source.n_rows // max(1, source.nbytes)))
-    return most if most >= ROWS_A_FEATURE * source.n_features else min(SEARCHED_ROWS, most)
-
-
 HELD_ROWS = 1 << 20  # Up to this many rows, the driver holds the scores and counts pairs exactly.
 MOST_RANKS = 16  # With more ranks, the buckets of a histogram would be too wide.
 
 
 @dataclass(frozen=True)
-class FewRanks:
-    """The total weight of each rank, and a sample of the pairs.
+class FewRanks(FoundPairs):
+    """Pairs of rows of few ranks, of each of which the sample has some rows with the weight of all rows of this rank.
 
-    sample: the pairs of some rows of each rank; each row has the weight of all the rows that it represents. rows: the
-    numbers of these rows in the source.
+    totals: the total weight of each rank.
     """
 
     totals: RankTotals
-    sample: Pairs
-    rows: I64
-    is_whole: ClassVar[bool] = False
 
 
 def has_few_ranks(source: RowSource, task: str) -> bool:
@@ -385,8 +370,11 @@ def has_few_ranks(source: RowSource, task: str) -> bool:
     return source.n_rows > HELD_ROWS and len(require_classes(source)) <= MOST_RANKS
 
 
-def find_few_ranks(source: RowSource, task: str) -> FewRanks:
-    """Return the totals and a sample of the pairs of all rows. Raises InputError if there are no pairs to compare."""
+def find_few_ranks(source: RowSource, task: str, sample_rows: int) -> FewRanks:
+    """Return the totals, and a sample of about `sample_rows` rows.
+
+    Raises InputError if there are no pairs to compare.
+    """
     classes = require_comparable(source, task)
     of_rank, n_rows = np.zeros(len(classes)), np.zeros(len(classes), np.int64)
     for rows in _read_chunks(source):
@@ -394,8 +382,9 @@ def find_few_ranks(source: RowSource, task: str) -> FewRanks:
         n_rows += np.bincount(rows["rank"][rows["weight"] > 0.0], minlength=len(classes))
     if np.count_nonzero(of_rank) < 2:
         raise InputError(f"{source.name}: {NO_PAIRS}")
-    quota = max(1, count_sample_rows(source) // int(np.count_nonzero(n_rows)))
-    return FewRanks(RankTotals(of_rank), *_draw_sample(source, n_rows, np.maximum(1, -(-n_rows // quota))))
+    quota = max(1, sample_rows // int(np.count_nonzero(n_rows)))
+    totals, drawn = RankTotals(of_rank), _draw_sample(source, n_rows, np.maximum(1, -(-n_rows // quota)))
+    return FewRanks(totals.of_pairs, float(np.sum(of_rank)), *drawn, False, totals)
 
 
 def _draw_sample(source: RowSource, n_rows: I64, strides: I64) -> tuple[Pairs, I64]:

@@ -35,8 +35,7 @@ from streamsvm.solvers.interior_point.passes import add_number, join_gathered, s
 from streamsvm.solvers.interior_point.state import read_point
 from streamsvm.solvers.interior_point.steps import T
 from streamsvm.solvers.one_read import state as one_read_state
-from streamsvm.solvers.ranking.solver import CutSums, add_sums
-from streamsvm.solvers.ranking.streaming import add_histogram_cuts
+from streamsvm.solvers.ranking.solver import QueryCuts, add_histogram_cuts, add_sums
 from streamsvm.solvers.solver import Report, Solver, TakeRows, Wrapper
 from streamsvm.system.errors import InputError
 
@@ -96,12 +95,12 @@ def list_origins(request: Scan, answer: Any) -> Iterator[Origin]:
     elif isinstance(answer, line_search.PointTotals):
         cuts = line_search.read_cuts(answer)
         yield from _list_at_points(request.shared[0], cuts.vectors, cuts.offsets)
-    elif isinstance(sums, CutSums):
-        yield from _list_at_points(sums.W, sums.cuts, sums.offsets)
+    elif isinstance(sums, QueryCuts):
+        yield from _list_at_points(sums.W, sums.gradients, sums.costs)
     elif add is add_sums:
         yield from _list_at_points(request.shared[0], sums, request.shared[1])
     elif isinstance(add, partial) and add.func is add_histogram_cuts:
-        yield from _list_at_points(request.shared[0], sums.cuts, [one.offset for one in add.args[0]])
+        yield from _list_at_points(request.shared[0], sums.of_rows, [one.offset for one in add.args[0]])
 
 
 def _list_at_points(W: F64, cuts: F64, offsets: Iterable[float]) -> Iterator[Origin]:

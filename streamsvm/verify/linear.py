@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from streamsvm.certificates import double_double, dual_points
-from streamsvm.certificates.double_double import ExactLosses, combine_exact
+from streamsvm.certificates.double_double import ExactLosses
 from streamsvm.certificates.dual_points import Bound, DualPoint, DualSums, add_dual_sums
 from streamsvm.certificates.kernel import BOUNDARY_SHARE
 from streamsvm.data.rows import views
@@ -32,7 +32,7 @@ from streamsvm.models.model import LinearModel
 from streamsvm.numeric.labels import read_labels
 from streamsvm.numeric.rounding import UNIT, bound_rounding
 from streamsvm.numeric.rows import F64, Rows, compute_scores, take_rows, to_factor
-from streamsvm.passes import All, Scan
+from streamsvm.passes import All, Scan, add_each
 from streamsvm.system.errors import InputError
 
 SLICE_ROWS = 1024  # number of rows whose scores for all weight vectors are held at once
@@ -97,10 +97,10 @@ def _evaluate_hinges(
     model: LinearModel, engine: Engine, costs: F64, bias_feature: float | None, points: list[DualPoint] | None
 ) -> Found:
     W, biases = np.atleast_2d(model.coef), np.atleast_1d(np.asarray(model.intercept, np.float64))
-    scans = [Scan(partial(double_double.start_exact, len(W)), _add_hinges, combine_exact, (W, biases, costs))]
+    scans = [Scan(partial(double_double.start_exact, len(W)), _add_hinges, operator.add, (W, biases, costs))]
     if points is not None:
         add = partial(_add_points, points, costs, bias_feature)
-        scans.append(Scan(partial(_start_points, len(points), W.shape[1]), add, _combine_points))
+        scans.append(Scan(partial(_start_points, len(points), W.shape[1]), add, add_each))
     totals, *sums = answer(engine, All(scans))
     losses, errors = (found.tolist() for found in totals.read(W.shape[1]))
     half = float(np.sum(W**2)) / 2
@@ -260,10 +260,6 @@ def count_bytes(points: Sequence[DualPoint], n_features: int, in_slices: bool = 
 
 def _start_points(n_points: int, n_features: int) -> list[DualSums]:
     return [dual_points.start_dual_sums(n_features) for _ in range(n_points)]
-
-
-def _combine_points(left: list[DualSums], right: list[DualSums]) -> list[DualSums]:
-    return list(map(dual_points.combine_dual_sums, left, right))
 
 
 def _add_points(

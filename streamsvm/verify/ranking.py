@@ -17,11 +17,12 @@ import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from streamsvm.certificates import double_double, dual_points
+from streamsvm.certificates.double_double import measure_losses_exactly, round_sums
 from streamsvm.certificates.dual_points import Bound, DualPoint, DualSums, bound_by_coefs, limit_sum, start_dual_sums
 from streamsvm.data.rows.source import RowSource
 from streamsvm.engines.engine import Engine
@@ -33,24 +34,24 @@ from streamsvm.models.model import LinearModel
 from streamsvm.numeric.rounding import UNIT, add_pairs, add_to_pair, bound_rounding, multiply_two
 from streamsvm.numeric.rows import F64, I64, Matrix, Rows, compute_scores, make_writable
 from streamsvm.options import require_classes
-from streamsvm.passes import All, Scan, Take
+from streamsvm.passes import All, RowTotals, Scan, Take
 from streamsvm.problems import ranking
 from streamsvm.problems.ranking import FewRanks, find_small_queries, has_few_ranks
-from streamsvm.solvers.ranking.solver import add_exact_scores, add_scores
-from streamsvm.solvers.ranking.streaming import add_rank_magnitudes, measure_exactly, sum_histograms
+from streamsvm.solvers.cutting_plane.line_search_setup import SAMPLE_BYTES, count_sample_rows
+from streamsvm.solvers.ranking import solver
+from streamsvm.solvers.ranking.solver import HistogramSums, measure_exactly, start_histogram_sums, sum_histograms
 from streamsvm.verify.linear import Found
 from streamsvm.verify.linear import count_bytes as count_point_bytes
-
-Sums = tuple[DualSums, list[F64]]  # sums over the rows, and for each cut the weights of the buckets
 
 POINTS_AT_ONCE = 8  # number of points whose histograms one pass computes
 
 
 def _evaluate_few_ranks(model: LinearModel, engine: Engine, pair_cost: float, points: list[DualPoint] | None) -> Found:
     """Return the loss of a ranking, a bound on its error, and D of the first dual point, if any."""
-    few, W = ranking.find_few_ranks(engine.source, str(model.info["task"])), np.atleast_2d(model.coef)
+    source, W = engine.source, np.atleast_2d(model.coef)
+    few = ranking.find_few_ranks(source, str(model.info["task"]), count_sample_rows(source))
     X, most = answer(engine, Take(few.rows)).X, pair_cost * (few.totals.below + few.totals.above)
-    magnitudes = Scan(partial(np.zeros, (2, W.shape[1])), partial(add_rank_magnitudes, most), np.add)
+    magnitudes = Scan(partial(np.zeros, (2, W.shape[1])), partial(solver.add_rank_magnitudes, most), np.add)
     (histogram,), found = answer(engine, All([sum_histograms(few.totals.n_ranks, X, W), magnitudes]))
     loss = measure_histogram(histogram, engine.source.n_rows, pair_cost)
     terms = 4.0 * (engine.source.n_rows + histograms.MOST_CELLS) + 2.0 * W.shape[1] + 64
@@ -66,39 +67,31 @@ def _bound_few_ranks(point: DualPoint, engine: Engine, pair_cost: float, few: Fe
     starts, ends = point.vectors[point.ends[:, 0]], point.vectors[point.ends[:, 1]]
     W = starts + point.steps[:, np.newaxis] * (ends - starts)
     most, totals = pair_cost * (few.totals.below + few.totals.above), list[float]()
-    sums = start_dual_sums(W.shape[1])
+    start_sums = partial(start_dual_sums, W.shape[1])
+    sums = start_sums()
     for at in range(0, len(W), POINTS_AT_ONCE):
         own = slice(at, at + POINTS_AT_ONCE)
         found = engine.scan(sum_histograms(few.totals.n_ranks, X, W[own]))
         measured = [measure_histogram(each, n_rows, pair_cost) for each in found]
         add = partial(_add_coefs, [each.cut for each in measured], shares[own], most)
-        start = partial(_start, W.shape[1], [each.weights.shape for each in measured])
-        rows, seen = engine.scan(Scan(start, add, _combine, (W[own],)))
-        for each, weights in zip(measured, seen, strict=True):
+        start = partial(start_histogram_sums, start_sums, [each.weights.shape for each in measured])
+        added = engine.scan(Scan(start, add, operator.add, (W[own],)))
+        for each, weights in zip(measured, added.seen, strict=True):
             each.require_same(weights, n_rows)
-        sums = dual_points.combine_dual_sums(sums, rows)
+        sums = sums + added.of_rows
         totals += [share * each.cut.offset for share, each in zip(shares[own].tolist(), measured, strict=True)]
     error = bound_rounding(4.0 * (n_rows + histograms.MOST_CELLS) + len(W) + 64, 1.0)
     return bound_by_coefs(sums, math.fsum(totals), error * math.fsum(totals), error)
 
 
-def _start(n_features: int, shapes: Sequence[tuple[int, ...]]) -> Sums:
-    return start_dual_sums(n_features), [np.zeros(shape) for shape in shapes]
-
-
-def _combine(left: Sums, right: Sums) -> Sums:
-    return dual_points.combine_dual_sums(left[0], right[0]), [a + b for a, b in zip(left[1], right[1], strict=True)]
-
-
-def _add_coefs(cuts: Sequence[HistogramCut], shares: F64, most: F64, totals: Sums, rows: Rows, W: F64) -> None:
+def _add_coefs(cuts: Sequence[HistogramCut], shares: F64, most: F64, sums: HistogramSums, rows: Rows, W: F64) -> None:
     """Add the rows times their coefs in all cuts. most (ranks,): bounds on the coefs per unit of weight."""
-    sums, seen = totals
     (ranks, weight), scores = read_ranks(rows), compute_scores(rows.X, make_writable(W))
     coefs = np.zeros(rows.n_rows)
     for k, cut in enumerate(cuts):
-        coefs += shares[k] * cut.find_coefs(np.ascontiguousarray(scores[:, k]), ranks, weight, seen[k])
+        coefs += shares[k] * cut.find_coefs(np.ascontiguousarray(scores[:, k]), ranks, weight, sums.seen[k])
     alike = replace(rows, y=np.zeros(rows.n_rows, np.int32))
-    dual_points.add_dual_sums(sums, alike, coefs, float(np.sum(shares)) * weight * most[ranks])
+    dual_points.add_dual_sums(sums.of_rows, alike, coefs, float(np.sum(shares)) * weight * most[ranks])
 
 
 ALL_BYTES = 48  # bytes per row if the scores of all rows are in memory
@@ -108,7 +101,7 @@ ROW_VECTORS = 24
 
 
 @dataclass
-class QueryDual:
+class QueryDual(RowTotals):
     """Sums over all queries, from the multipliers of their pairs.
 
     rows: the sum of the rows times their coefs. total (2,): the sum of the multipliers, as an unevaluated sum of two
@@ -118,6 +111,7 @@ class QueryDual:
     rows: DualSums
     total: F64
     sizes: float = 0.0
+    joined: ClassVar = {"total": double_double.join_pairs}
 
 
 def count_bytes(source: RowSource, task: str, points: list[DualPoint]) -> tuple[int, int]:
@@ -127,8 +121,8 @@ def count_bytes(source: RowSource, task: str, points: list[DualPoint]) -> tuple[
         histogram_bytes = histograms.histogram_bytes(len(require_classes(source)))
         of_points = at_once * (histogram_bytes + 8 * 8 * source.n_features)
         held = 3 * sum(point.nbytes for point in points) + 8 * 3 * n_cuts * source.n_features
-        return held + 2 * ranking.SAMPLE_BYTES + histograms.MEASURE_BYTES + of_points, of_points
-    queries = find_small_queries(source, task)
+        return held + 2 * SAMPLE_BYTES + histograms.MEASURE_BYTES + of_points, of_points
+    queries = find_small_queries(source, task, count_sample_rows(source))
     held, totals = count_point_bytes(points, source.n_features, queries is not None) if points else (0, 0)
     if queries is not None:
         return held, totals + ranking.count_task_bytes(source, queries)
@@ -149,17 +143,18 @@ def evaluate(model: LinearModel, engine: Engine, problem: dict[str, Any], points
     if has_few_ranks(engine.source, task):
         find = _evaluate_few_ranks
     else:
-        find = _evaluate_all if find_small_queries(engine.source, task) is None else _evaluate_queries
+        queries = find_small_queries(engine.source, task, count_sample_rows(engine.source))
+        find = _evaluate_all if queries is None else _evaluate_queries
     loss, rounding, bound = find(model, engine, float(problem["pair_cost"]), points)
     return Found(half + loss, rounding + own, bound)
 
 
 def _evaluate_all(model: LinearModel, engine: Engine, pair_cost: float, points: list[DualPoint] | None) -> Found:
     pairs, _ = ranking.find_pairs(engine.source, str(model.info["task"]))
-    tiles = engine.scan(Scan(list, add_exact_scores, operator.add, (np.atleast_2d(model.coef),)))
-    (scores,) = np.concatenate(tiles, axis=1)
-    loss, rounding = double_double.measure_pairs_exactly(scores, pairs, pair_cost)
+    tiles = engine.scan(Scan(list, solver.add_exact_scores, operator.add, (np.atleast_2d(model.coef),)))
+    sums = measure_losses_exactly(np.concatenate(tiles, axis=1), pairs, np.ones(1))
     bound = None if points is None else _bound_all(points[0], engine, pairs, pair_cost)
+    (loss,), (rounding,) = (each.tolist() for each in round_sums(sums, engine.source.n_rows, pair_cost))
     return Found(loss, rounding, bound)
 
 
@@ -171,13 +166,14 @@ def _bound_all(point: DualPoint, engine: Engine, pairs: Pairs, pair_cost: float)
     for at in range(0, len(point.ends), most):
         cuts = np.arange(at, min(at + most, len(point.ends)))
         places, ends = np.unique(point.ends[cuts], return_inverse=True)
-        scores = np.concatenate(engine.scan(Scan(list, add_scores, operator.add, (point.vectors[places],))), axis=1)
+        look = Scan(list, solver.add_scores, operator.add, (point.vectors[places],))
+        scores = np.concatenate(engine.scan(look), axis=1)
         for cut, (start, end) in zip(cuts.tolist(), ends.reshape(-1, 2).tolist(), strict=True):
             at_cut = scores[start] + point.steps[cut] * (scores[end] - scores[start])
             counts.add(shares[cut], *double_double.count_pairs_exactly(at_cut, pairs))
     start_sums = partial(start_dual_sums, engine.source.n_features)
     by_row = (counts.coefs, counts.rests, counts.sizes)
-    sums = engine.scan(Scan(start_sums, _add_pair_coefs, dual_points.combine_dual_sums, (), by_row))
+    sums = engine.scan(Scan(start_sums, _add_pair_coefs, operator.add, (), by_row))
     error = bound_rounding(8.0 * (n_rows + len(shares) + 64.0), 1.0) * UNIT
     return bound_by_coefs(sums, math.fsum(counts.totals), 2 * UNIT * math.fsum(counts.sizes.tolist()), error)
 
@@ -222,14 +218,14 @@ def _evaluate_queries(model: LinearModel, engine: Engine, pair_cost: float, poin
     scans = [measure_exactly(ends, np.atleast_2d(model.coef), np.ones(1))]
     for point in (points or [])[:1]:
         take = partial(_add_dual, point, limit_sum(pair_cost * point.multipliers, pair_cost))
-        scans.append(Scan(*sum_queries(ends, partial(_start_dual, d), take, _combine_dual)))
+        scans.append(Scan(*sum_queries(ends, partial(_start_dual, d), take, operator.add)))
     (exact, *found) = answer(engine, All(scans))
-    loss, rest, size, _ = exact.sums[0].tolist()
     bound = None
     if points:  # the parts of the total are rounded twice, and so is their sum
         sums, error = found[0].sums, bound_rounding(8.0 * (n_rows + len(points[0].multipliers) + 64.0), 1.0) * UNIT
         bound = bound_by_coefs(sums.rows, float(np.sum(sums.total)), 4 * UNIT * sums.sizes, error)
-    return Found(*double_double.round_sums(loss + rest, size, n_rows, pair_cost), bound)
+    (loss,), (rounding,) = (each.tolist() for each in round_sums(exact.sums, n_rows, pair_cost))
+    return Found(loss, rounding, bound)
 
 
 def _start_dual(n_features: int) -> QueryDual:
@@ -246,8 +242,3 @@ def _add_dual(point: DualPoint, shares: F64, sums: QueryDual, rows: Rows, starts
     _add_pair_coefs(sums.rows, rows, counts.coefs, counts.rests, counts.sizes)
     sums.total = np.array(add_to_pair(sums.total[0], sums.total[1], math.fsum(counts.totals)))
     sums.sizes += math.fsum(counts.sizes.tolist())
-
-
-def _combine_dual(left: QueryDual, right: QueryDual) -> QueryDual:
-    rows = dual_points.combine_dual_sums(left.rows, right.rows)
-    return QueryDual(rows, np.array(add_pairs(*left.total, *right.total)), left.sizes + right.sizes)

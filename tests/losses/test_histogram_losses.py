@@ -17,7 +17,6 @@ from streamsvm.losses.histograms import (
     Histogram,
     add_scores,
     choose_exponent,
-    combine_histograms,
     measure_histogram,
     start_histogram,
 )
@@ -60,7 +59,7 @@ def gather(rows: Scored, exponent: int = FINEST, part: int = 1 << 20) -> Histogr
     for at in range(0, len(rows.scores), part):
         own, group = slice(at, at + part), start_histogram(rows.n_ranks, exponent)
         add_scores(group, rows.scores[own].copy(), rows.ranks[own], rows.weight[own])
-        histogram = combine_histograms(histogram, group)
+        histogram = histogram + group
     return histogram
 
 
@@ -183,7 +182,7 @@ def test_two_parts_are_no_arrays_of_their_sum() -> None:
     rows = make_rows(4, 200, 2)
     left, right = gather(rows, 3), gather(rows, 5)
     before = left.moments.copy(), right.moments.copy()
-    whole = combine_histograms(left, right)
+    whole = left + right
     whole.moments += 1.0
     np.testing.assert_array_equal(left.moments, before[0])
     np.testing.assert_array_equal(right.moments, before[1])

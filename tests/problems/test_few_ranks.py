@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from streamsvm.data.sources.in_memory import ArrayDataset
 from streamsvm.losses.histograms import RankTotals
-from streamsvm.losses.pairs import SAMPLE_ROWS
 from streamsvm.numeric.rows import F64, I32, I64
 from streamsvm.problems import ranking as problem_pairs
 from streamsvm.problems.ranking import HELD_ROWS, MOST_RANKS, find_few_ranks, find_pairs, has_few_ranks
+from streamsvm.solvers.cutting_plane.score_model import SAMPLE_ROWS
 from streamsvm.system.errors import InputError
 
 
@@ -34,9 +34,9 @@ def test_pairs_are_those_of_all_labels_together(n: int, chunk_rows: int, seed: i
         pairs, weight = find_pairs(source, "rank")
     except InputError:
         with pytest.raises(InputError, match="no two rows to compare"):
-            find_few_ranks(source, "rank")
+            find_few_ranks(source, "rank", SAMPLE_ROWS)
         return
-    found = find_few_ranks(source, "rank")
+    found = find_few_ranks(source, "rank", SAMPLE_ROWS)
     assert (found.totals.of_pairs, found.totals.of_rank.sum()) == (pytest.approx(pairs.total), pytest.approx(weight))
     np.testing.assert_array_equal(found.rows, np.flatnonzero(pairs.weight))  # few, and so all that have a weight
     np.testing.assert_array_equal(found.sample.weight, pairs.weight[found.rows])
@@ -47,7 +47,7 @@ def test_each_rank_is_in_the_sample_with_the_weight_of_all_its_rows() -> None:
     random = np.random.default_rng(0)
     ranks = (random.random(200_000) < 0.3).astype(np.int32)
     ranks[random.integers(0, 200_000, 3)] = 2
-    found = find_few_ranks(make_source(ranks, chunk_rows=30_000), "rank")
+    found = find_few_ranks(make_source(ranks, chunk_rows=30_000), "rank", SAMPLE_ROWS)
     assert len(found.rows) <= SAMPLE_ROWS + 3
     np.testing.assert_array_equal(found.rows, np.sort(found.rows))
     np.testing.assert_array_equal(found.sample.ranks, ranks[found.rows])
@@ -62,7 +62,7 @@ def test_rows_without_weight_are_not_in_the_sample() -> None:
     ranks, weight = random.integers(0, 2, 100_000).astype(np.int32), np.ones(100_000)
     weight[ranks == 1] = 0.0
     weight[np.flatnonzero(ranks == 1)[[70, 3000, 41000]]] = 2.0
-    found = find_few_ranks(make_source(ranks, weight, 2, 30_000), "rank")
+    found = find_few_ranks(make_source(ranks, weight, 2, 30_000), "rank", SAMPLE_ROWS)
     assert found.sample.total == pytest.approx(found.totals.of_pairs, rel=1e-3)
 
 
@@ -100,4 +100,4 @@ def test_labels_that_are_refused(task: str, monkeypatch: pytest.MonkeyPatch) -> 
     with pytest.raises(InputError) as refused:
         find_pairs(source, task)
     with pytest.raises(InputError, match=f"^{re.escape(str(refused.value))}$"):
-        find_few_ranks(source, task)
+        find_few_ranks(source, task, SAMPLE_ROWS)

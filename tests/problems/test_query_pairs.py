@@ -89,6 +89,6 @@ def test_a_query_that_is_too_large_is_not_small() -> None:
     n = LARGEST_QUERY_BYTES // 4000 + 1
     large = make_source(np.zeros(n, np.int64), np.arange(n) % 2, chunk_rows=n, n_features=1000)
     small = make_source(np.arange(n) // 10, np.arange(n) % 2, chunk_rows=n, n_features=1000)
-    assert find_small_queries(large, "rank") is None
-    assert find_small_queries(small, "rank") is not None
-    assert find_small_queries(small, "roc-area") is None
+    assert find_small_queries(large, "rank", 100) is None
+    assert find_small_queries(small, "rank", 100) is not None
+    assert find_small_queries(small, "roc-area", 100) is None

@@ -26,7 +26,7 @@ from typing import Any, ClassVar, Self, TypeVar
 import numpy as np
 
 from streamsvm import passes as protocol
-from streamsvm.certificates.double_double import ExactLosses, add_exact, add_exact_classes, combine_exact, start_exact
+from streamsvm.certificates.double_double import add_exact, add_exact_classes, start_exact
 from streamsvm.losses.hinge import FINE_STEPS
 from streamsvm.numeric.labels import read_labels
 from streamsvm.numeric.rounding import add_row_magnitudes, bound_rounding
@@ -182,19 +182,15 @@ class CutSettings:
         """Return the bytes that the driver needs for the cuts and a few vectors."""
         return cut_bytes(width, self.most_cuts(width)) + 8 * width * self.vectors
 
-    def turn_bytes(self, width: int) -> int:
-        """Return the part of the driver's bytes that is used only while a step is computed."""
-        return master_bytes(width, self.most_cuts(width))
-
     def need_memory(
-        self, width: int, totals_bytes: int, shared_bytes: int, more_bytes: int = 0, model_bytes: int = 0
+        self, width: int, totals_bytes: int, shared_bytes: int, more_bytes: int = 0, step_bytes: int = 0
     ) -> MemoryNeed:
         """Return the memory of a solver whose totals and shared data have the given sizes.
 
-        more_bytes: memory of the driver beyond `driver_bytes`. model_bytes: more memory, used while a step is computed.
+        more_bytes: memory of the driver beyond `driver_bytes`. step_bytes: more memory, used while a step is computed.
         """
-        driver_bytes, turn_bytes = self.driver_bytes(width) + more_bytes, self.turn_bytes(width)
-        return MemoryNeed(driver_bytes + model_bytes, turn_bytes + model_bytes, totals_bytes, shared_bytes)
+        driver_bytes, turn_bytes = self.driver_bytes(width) + more_bytes, master_bytes(width, self.most_cuts(width))
+        return MemoryNeed(driver_bytes + step_bytes, turn_bytes + step_bytes, totals_bytes, shared_bytes)
 
 
 def cut_bytes(width: int, cuts: int) -> int:
@@ -352,7 +348,7 @@ def look_for_rounding(
         if n_classes > 1:
             W, add_losses = points.reshape(len(points), n_classes, -1), add_exact_classes
         shared = (np.ascontiguousarray(W[..., :-1]), W[..., -1] * bias_feature, class_costs)
-        looks.append(Scan(partial(start_exact, len(points)), add_losses, combine_exact, shared))
+        looks.append(Scan(partial(start_exact, len(points)), add_losses, add, shared))
     if not len(state.magnitudes):
         start = partial(start_magnitudes, len(state.best_w) // n_classes)
         looks.append(Scan(start, add_magnitudes, add, (class_costs, bias_feature)))
@@ -362,7 +358,7 @@ def look_for_rounding(
 def take_rounding(state: S, points: F64 | None, answers: Sequence[Any], n_classes: int = 1) -> S:
     """Return the state after the scans of `look_for_rounding`, moved to the best of the points if it is better."""
     state = take_magnitudes(state, answers, n_classes)
-    return state if points is None else take_exact(state, points, answers[0])[0]
+    return state if points is None else take_exact(state, points, *answers[0].read(points.shape[1]))[0]
 
 
 def choose_points(bases: F64) -> F64:
@@ -387,13 +383,12 @@ def choose_line_points(state: CutState, ends: F64, tol: float) -> F64 | None:
     return choose_points(np.stack([(1.0 - t) * ends[0] + t * ends[1] for t in ON_THE_LINE]))
 
 
-def take_exact(state: S, W: F64, found: ExactLosses) -> tuple[S, int, float]:
-    """Move to the best of the points W; return the state, the index of that point, and the loss there.
+def take_exact(state: S, W: F64, losses: F64, rounding: F64) -> tuple[S, int, float]:
+    """Move to the best of the points W (k, width); return the state, the index of that point, and the loss there.
 
-    The state moves only if the point is better despite rounding. found: the losses of the points in twice the
-    precision.
+    The state moves only if the point is better despite rounding. losses, rounding (k,): the losses in twice the
+    precision, and their error bounds.
     """
-    losses, rounding = found.read(W.shape[1])
     halves = np.einsum("kj,kj->k", W, W) / 2
     rounding = rounding + np.array([bound_rounding(W.shape[1] + 8, 2 * half) for half in halves])
     objectives = halves + losses

@@ -15,9 +15,10 @@ or at none, so the totals hold the cut of the first point and the differences of
 `accelerated=False` the solver is the paper's algorithm: both ends of the segment are the master's minimiser, and a pass
 makes one cut there.
 
-`solve_any_loss` is the same algorithm for any convex loss l_i of a row's score, which contains the row's cost. Let
-f_i = w_t.x_i be the scores at a point w_t, and s_i a slope of l_i at f_i. Each l_i lies above its tangents, so the loss
-at every w is at least b_t - w.a_t, where
+`solve_any_loss` is the same algorithm for any convex loss of the scores, with a `Search` that computes losses and cuts.
+It also serves the losses of pairs of rows (solvers.ranking). `RowSearch` is for a convex loss l_i of each row's score,
+which contains the row's cost. Let f_i = w_t.x_i be the scores at a point w_t, and s_i a slope of l_i at f_i. Each l_i
+lies above its tangents, so the loss at every w is at least b_t - w.a_t, where
 
     a_t = -sum_i s_i x_i,      b_t = sum_i (l_i(f_i) - s_i f_i)
 
@@ -47,11 +48,11 @@ Algorithm for Support Vector Machines", ICML.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from operator import add
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
 import numpy as np
 from numba import njit
@@ -70,7 +71,7 @@ from streamsvm.numeric.rows import (
     find_first_rows,
     split,
 )
-from streamsvm.passes import All, Bounds, Requests, RowTotals, Scan, Step, Take, find_status, has_progressed
+from streamsvm.passes import All, Bounds, Request, Requests, RowTotals, Scan, Step, Take, find_status, has_progressed
 from streamsvm.solvers.cutting_plane import cuts
 from streamsvm.solvers.cutting_plane.cuts import CutSettings, CutState, Magnitudes, RowSums
 from streamsvm.solvers.cutting_plane.master import take_cuts
@@ -316,14 +317,24 @@ ANY_LOSS_STEPS = (0.1, 0.3, 1.0)  # cut points of a pass, as fractions of the wa
 
 @dataclass(frozen=True)
 class AnyLoss(CutSettings):
-    """Settings of cutting planes for any convex loss.
+    """Settings of cutting planes for any convex loss of a row.
 
     loss: the rows' losses l_i, which include the costs. bias_feature: the value of the constant feature.
     """
 
     loss: ConvexLoss
     bias_feature: float = 1.0
+    epsilon: ClassVar[float | None] = None
     vectors: ClassVar[int] = 3 * len(ANY_LOSS_STEPS) + 8
+
+    def choose_points(self, sample: Sample | None, state: AnyLossState) -> tuple[AnyLossState, F64]:
+        """See `solve_any_loss`. If the sample suggests no points, they lie on the way to the master's minimiser."""
+        points = np.empty((0, len(state.best_w)))
+        if sample is not None:
+            state, points = choose_points(self, sample, state)
+        if not len(points):
+            points = state.best_w + np.outer(ANY_LOSS_STEPS, state.master_w - state.best_w)
+        return state, points
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -347,34 +358,66 @@ class AnyLossState(SampleState):
     added: ClassVar[tuple[str, ...]] = (*SampleState.added, "cost_at_zero")
 
 
-def solve_any_loss(settings: AnyLoss, sample: RowSample | None, state: AnyLossState) -> Requests:
-    """Run Algorithm 1 from a state. A run that is resumed from the state in any `Step` gives the same bits.
+Evaluation = Generator[Request, Any, tuple[Any, F64, RowSums, int]]
 
-    sample: its rows are read first; None without a sample.
+
+class Search(Protocol):
+    """The part of a step that computes P and cuts."""
+
+    def evaluate(self, settings: Any, sample: Any, state: Any, W: F64) -> Evaluation:
+        """Compute P and the cuts at the points W (k, width).
+
+        Return the state, the losses (k,), the cuts, and the number of passes. The state knows the rounding of sums from
+        the first pass on. If P is noisy, it may have moved to a point where P was computed in twice the precision.
+        """
+
+
+def solve_any_loss(settings: Any, search: Search, sample: Sample | None, state: Any) -> Requests:
+    """Run cutting planes from a state. A run that is resumed from the state in any `Step` gives the same bits.
+
+    settings: CutSettings with `epsilon`, and with a method `choose_points` that returns the state and the points
+    (k, width) of the next step; if epsilon is given, the first point is the master's minimiser. sample: its rows are
+    read first; None without a sample.
     """
-    width, bias, held = len(state.best_w), settings.bias_feature, None
-    if state.passes and state.cost_at_zero == 0.0:
-        sample = None  # the run was started by an earlier version, without a sample
     if sample is not None:
         sample = replace(sample, held=(yield Take(sample.rows)))
-        held = find_first_rows(sample.held, sample.rows)
     while True:
-        before, points = state, np.empty((0, width))
-        if sample is not None:
-            state, points = choose_points(settings, sample, state)
-        if not len(points):
-            points = np.stack([state.best_w + step * (state.master_w - state.best_w) for step in ANY_LOSS_STEPS])
-        start = partial(start_tangents, len(points), width)
-        requests = [Scan(start, add_tangents, add, (points, settings.loss, bias), held=held)]
+        before = state
+        state, W = settings.choose_points(sample, state)
+        state, losses, found, passes = yield from search.evaluate(settings, sample, state, W)
+        loss = float(losses[0]) if before.passes else np.inf  # the first step has no minimiser of a master problem
+        violation = (loss - state.slack) / max(state.total_cost, np.finfo(float).tiny)
+        objectives = np.einsum("kj,kj->k", W, W) / 2 + losses
+        best = int(np.argmin(np.where(np.isnan(objectives), np.inf, objectives)))
+        state = cuts.move_to(state, W[best], objectives[best], state.bound_loss(np.abs(W[best])))
+        state = take_cuts(state, before, found, settings.max_cuts, settings.tol, passes)
+        yield Step(state, state.progress, cuts.find_status(state, settings.tol, settings.epsilon, violation))
+
+
+class RowSearch:
+    """The search for losses of single rows."""
+
+    def evaluate(self, settings: AnyLoss, sample: Sample | None, state: AnyLossState, W: F64) -> Evaluation:
+        """Compute P and the cuts in one pass.
+
+        A term |l_i(f) - s_i f| of an offset is at most l_i(0) + 2 K_i |f|, where K_i is the steepest slope of l_i. The
+        size of a cut's offset is the sum of these bounds over the rows. The largest size so far bounds the rounding of
+        every cut. Checkpoints of earlier versions do not contain the sum of l_i(0) + K_i, which their total cost
+        exceeds.
+        """
+        held = None if sample is None else find_first_rows(sample.held, sample.rows)
+        shared = settings.loss, settings.bias_feature
+        scans = [Scan(partial(start_tangents, *W.shape), add_tangents, add, (W, *shared), held=held)]
         if not len(state.magnitudes):
-            first = partial(cuts.start_magnitudes, width)
-            requests.append(Scan(first, add_sizes, add, (settings.loss, bias), held=held))
-        tangents, *sizes = yield All(requests)
-        state = take_sizes(state, sizes[0]) if sizes else state
-        state, terms = _take_best(state, points, tangents)
-        found = RowSums(tangents.gradients, tangents.costs, terms)
-        state = take_cuts(state, before, found, settings.max_cuts, settings.tol)
-        yield Step(state, state.progress, cuts.find_status(state, settings.tol))
+            scans.append(Scan(partial(cuts.start_magnitudes, W.shape[1]), add_sizes, add, shared, held=held))
+        found, *others = yield All(scans)
+        if others:
+            first: Magnitudes = others[0]
+            state = replace(state, cost_at_zero=first.cost, terms=4.0 * first.n_rows + 16.0)
+            state = replace(state, magnitudes=first.sums, largest=first.largest)
+        sizes: F64 = (state.cost_at_zero or state.total_cost) + 2.0 * (np.abs(W) @ state.magnitudes)
+        state = replace(state, total_cost=max(state.total_cost, float(np.max(sizes))))
+        return state, found.losses, RowSums(found.gradients, found.costs, sizes), 1
 
 
 def start_tangents(n_points: int, width: int) -> CutTotals:
@@ -398,27 +441,6 @@ def add_sizes(totals: Magnitudes, rows: Rows, loss: ConvexLoss, bias_feature: fl
     steepest = loss.steepest(rows)
     cost = float(np.sum(loss.measure(rows, np.zeros(rows.n_rows))[0] + steepest))
     totals.add(rows, steepest, cost, bias_feature)
-
-
-def take_sizes(state: AnyLossState, of: Magnitudes) -> AnyLossState:
-    """Return the state with the magnitudes of the rows. of: the totals of `add_sizes` in the first pass."""
-    state = replace(state, total_cost=of.cost, cost_at_zero=of.cost)
-    return replace(state, magnitudes=of.sums, largest=of.largest, terms=4.0 * of.n_rows + 16.0)
-
-
-def _take_best(state: AnyLossState, points: F64, tangents: CutTotals) -> tuple[AnyLossState, F64]:
-    """Move to the best of the points if P is lower there; also return the size of each cut's offset, (k,).
-
-    A term |l_i(f) - s_i f| of an offset is at most l_i(0) + 2 K_i |f|, where K_i is the steepest slope of l_i. The size
-    of a cut's offset is the sum of these bounds over the rows. The largest size so far bounds the rounding of every
-    cut. Checkpoints of earlier versions do not contain the sum of l_i(0) + K_i, which their total cost exceeds.
-    """
-    lengths = np.abs(points)
-    terms: F64 = (state.cost_at_zero or state.total_cost) + 2.0 * (lengths @ state.magnitudes)
-    state = replace(state, total_cost=max(state.total_cost, float(np.max(terms))))
-    for w, size, loss in zip(points, lengths, tangents.losses, strict=True):
-        state = cuts.move_to(state, w, float(w @ w) / 2 + float(loss), state.bound_loss(size))
-    return state, terms
 
 
 KEEPS_UP = 4.0  # the line search has fallen behind if its gap exceeds this multiple of the first solver's gap

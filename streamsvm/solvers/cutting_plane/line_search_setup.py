@@ -16,14 +16,16 @@ from streamsvm.numeric.rounding import add_row_magnitudes
 from streamsvm.numeric.rows import F64, Rows, add_rows, draw_sample
 from streamsvm.options import TrainOptions, compute_class_costs
 from streamsvm.passes import MemoryNeed, Requests
-from streamsvm.problems.ranking import count_sample_rows
 from streamsvm.problems.registry import find_problem
 from streamsvm.solvers.cutting_plane import line_search, score_model
 from streamsvm.solvers.cutting_plane.cuts import exact_bytes, most_cuts
+from streamsvm.solvers.cutting_plane.line_search import RowSearch, solve_any_loss
 from streamsvm.solvers.cutting_plane.master import scale_costs
 from streamsvm.solvers.options import AnyLossOptions
 from streamsvm.solvers.solver import Budget, DualWatch, FirstSample, LinearSolver, Solver, Wrapper, describe_parameters
 
+SAMPLE_BYTES = 16 << 20  # maximum size of a sample in bytes; a sample of long rows has fewer rows
+SAMPLE_ROW_BYTES = 8 * 28  # a row of a sample without its features: costs, scores, and sort buffers
 SAMPLE_SHARE = 0.25  # without a sample, cutting planes take little memory
 
 
@@ -31,6 +33,17 @@ def read_parameters(source: RowSource, options: TrainOptions, own: Any) -> dict[
     """Return the parameters common to all solvers for the hinge loss."""
     costs = compute_class_costs(source, options)
     return {"class_costs": costs, "tol": float(options.tol), "bias_feature": own.intercept_scaling}
+
+
+def count_sample_rows(source: RowSource) -> int:
+    """Return the number of rows in the sample: enough for a model if they fit, else enough for a line search."""
+    most = max(1, min(score_model.SAMPLE_ROWS, SAMPLE_BYTES * source.n_rows // max(1, source.nbytes)))
+    return most if most >= score_model.ROWS_A_FEATURE * source.n_features else min(score_model.SEARCHED_ROWS, most)
+
+
+def count_sample_bytes(source: RowSource, n_rows: int) -> int:
+    """Return the bytes of a sample of n_rows rows."""
+    return 2 * (source.nbytes // source.n_rows + SAMPLE_ROW_BYTES) * n_rows
 
 
 class LineSearchSolver(LinearSolver):
@@ -88,7 +101,7 @@ class AnyLossSolver(LinearSolver):
         rows = draw_sample(count_sample_rows(source), n, options.seed, source.is_shuffled)
         sample = line_search.RowSample(n / len(rows), rows, bias, len(rows) == n, loss=loss)
         model_bytes = score_model.count_model_bytes(width) + 3 * 8 * score_model.MOST_POINTS * width
-        more_bytes = score_model.count_sample_bytes(source.nbytes // n, len(rows)), model_bytes
+        more_bytes = count_sample_bytes(source, len(rows)), model_bytes
         fits = sum(more_bytes) <= SAMPLE_SHARE * budget.spare_bytes
         self.drawn = sample if may_sample and fits and sample.is_enough(width) else None
         self.more_bytes = (0, 0) if self.drawn is None else more_bytes
@@ -105,7 +118,8 @@ class AnyLossSolver(LinearSolver):
 
     def solve(self, state: line_search.AnyLossState) -> Requests:
         """Yield the passes of the solver, step by step."""
-        return line_search.solve_any_loss(self.parameters, self.drawn, state)
+        is_older = state.passes > 0 and state.cost_at_zero == 0.0  # a run of an earlier version, without a sample
+        return solve_any_loss(self.parameters, RowSearch(), None if is_older else self.drawn, state)
 
     def memory(self, threads: int) -> MemoryNeed:  # noqa: ARG002
         """Return the memory.

@@ -31,7 +31,6 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from streamsvm.losses.pairs import ROWS_A_FEATURE, SAMPLE_ROWS
 from streamsvm.numeric.rows import F64, I64, add_combination, compute_scores
 from streamsvm.passes import grows
 from streamsvm.solvers.cutting_plane import cuts
@@ -40,8 +39,10 @@ from streamsvm.solvers.cutting_plane.master import MASTER_SHARE, solve_cuts
 from streamsvm.solvers.cutting_plane.smoothed_newton import Linear
 from streamsvm.system import deadline, interrupts
 
+SAMPLE_ROWS = 1 << 15  # number of rows whose loss gives the model of the loss of all rows
+SEARCHED_ROWS = 1 << 13  # number of rows on which a line search chooses its step
+ROWS_A_FEATURE = 8  # with fewer sampled rows per feature, the model would be worse than the line search
 MOST_FEATURES = SAMPLE_ROWS // ROWS_A_FEATURE  # with more features, the cuts of the model would take too much memory
-SAMPLE_ROW_BYTES = 8 * 28  # a row of a sample without its features: costs, scores, and sort buffers
 MODEL_SHARE = 0.1  # the model is minimised to this share of the tolerance
 MOST_STEPS = 100  # the largest number of steps on the model
 LOOKED_AT, HALVINGS = 1 << 17, (10, 40)  # rows that all bisections visit together; fewest and most bisections
@@ -130,11 +131,6 @@ class Sample(ABC):
         total = np.zeros(width + 1 - has_bias)
         add_combination(total, self.held.X, row, coefs[row], self.bias_feature or 0.0)
         return total[:width]
-
-
-def count_sample_bytes(row_bytes: int, n_rows: int) -> int:
-    """Return the bytes of a sample. row_bytes: the bytes of a row of the data."""
-    return 2 * (row_bytes + SAMPLE_ROW_BYTES) * n_rows
 
 
 def count_model_bytes(width: int) -> int:

@@ -63,10 +63,8 @@ class BlockAscentSolver(LinearSolver):
 
     def __init__(self, source: RowSource, parameters: BlockAscent) -> None:
         self.source, self.parameters, self.bias_feature = source, parameters, parameters.bias_feature
-        self.width, self.starts_warm = (
-            source.n_features + 1,
-            parameters.keeps_all,
-        )  # fits with walks begin together, to share their walks
+        self.width = source.n_features + 1
+        self.starts_warm = parameters.keeps_all  # fits with walks begin together, to share their walks
         about = describe_parameters(parameters, "seed", "chunk_starts")
         self.settings = {"acceleration": "block-ascent", **about}
         self.dual = DualWatch(kind="shares", width=self.width, most_cuts=0, n_rows=source.n_rows)

@@ -37,16 +37,7 @@ from numba.extending import register_jitable
 from streamsvm.numeric.equations import solve_definite
 from streamsvm.numeric.gram import sum_products
 from streamsvm.numeric.labels import read_labels
-from streamsvm.numeric.rows import (
-    F64,
-    I64,
-    REORDERED_SUMS,
-    Rows,
-    add_rows,
-    score_rows,
-    slice_rows,
-    to_dense,
-)
+from streamsvm.numeric.rows import F64, I64, REORDERED_SUMS, Rows, add_rows, score_rows, slice_rows, to_dense
 from streamsvm.solvers.cutting_plane.cuts import RowSums
 from streamsvm.system import deadline, interrupts
 from streamsvm.system.threads import map_on_threads

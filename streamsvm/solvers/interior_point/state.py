@@ -42,13 +42,14 @@ import math
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from operator import add
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from scipy.linalg import lstsq
 
 from streamsvm.certificates import double_double
-from streamsvm.certificates.double_double import ExactLosses, ExactSums, combine_exact_sums, start_exact_sums
+from streamsvm.certificates.double_double import ExactLosses, ExactSums, start_exact_sums
 from streamsvm.certificates.dual_points import DualPoint
 from streamsvm.numeric.rounding import UNIT, add_pairs, bound_rounding
 from streamsvm.numeric.rows import F64, I64, Rows, to_dense
@@ -206,9 +207,9 @@ def _prove_exactly(
     lengths = 1.0 + np.array([*LENGTHS, tol / 16])
     W, biases = lengths[:, None] * found.w, lengths * found.bias
     start_losses, shared = partial(double_double.start_exact, len(W)), (W, biases, class_costs)
-    losses = Scan(start_losses, double_double.add_exact, double_double.combine_exact, shared)
+    losses = Scan(start_losses, double_double.add_exact, add, shared)
     start = partial(start_exact_sums, len(state.w))
-    multipliers = Scan(start, passes.add_exact_multipliers, combine_exact_sums, states=(held,))
+    multipliers = Scan(start, passes.add_exact_multipliers, add, states=(held,))
     exact_losses, exact_sums = yield All([losses, multipliers])
     again = state.steps + 2**state.exact_passes
     state = replace(state, passes=state.passes + 1, exact_passes=state.exact_passes + 1, exact_step=again)
@@ -455,7 +456,7 @@ def correct_sums(sums: ExactSums, rows: Rows, w: F64, alpha: F64, highest: F64) 
         change = np.clip(room * found, -at / 2, np.maximum(highest - at, 0.0) / 2)
         own = start_exact_sums(n_features)
         double_double.add_exact_sums(own, rows, change)
-        sums = combine_exact_sums(sums, own)
+        sums = sums + own
         moved, rest = add_pairs(moved, rest, change, np.zeros(len(alpha)))
         magnitude += float(np.sum(np.abs(change)))
     return best

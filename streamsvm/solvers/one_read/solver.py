@@ -281,7 +281,7 @@ def solve(settings: OneRead, state: State) -> Requests:
         state = update_trust(state, before, aim, float(at_points.losses[1]))
         if points is not None:
             vectors = line_search.read_cuts(at_points).vectors[:SURE_POINTS]
-            sure, at, loss = cuts.take_exact(state, points, others[0])
+            sure, at, loss = cuts.take_exact(state, points, *others[0].read(points.shape[1]))
             # The first points are followed by lengthened copies of them.
             state = state if sure is state else replace(sure, loss=loss, best_cut=vectors[at % len(vectors)])
         kept, weight = near_rows.gather(totals, look)

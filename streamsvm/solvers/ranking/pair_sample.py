@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from streamsvm.losses.pairs import SEARCHED_ROWS, Pairs, sweep_pairs
+from streamsvm.losses.pairs import Pairs, sweep_pairs
 from streamsvm.numeric.rows import F64
-from streamsvm.solvers.cutting_plane.score_model import LossAt, Sample
+from streamsvm.solvers.cutting_plane.score_model import SEARCHED_ROWS, LossAt, Sample
 
 
 def measure_pairs(scores: F64, pairs: Pairs, cost: float) -> LossAt:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cached_property
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
 
@@ -17,56 +16,46 @@ from streamsvm.numeric.rows import Rows, add_rows
 from streamsvm.options import TrainOptions
 from streamsvm.passes import MemoryNeed, Requests
 from streamsvm.problems import ranking
+from streamsvm.solvers.cutting_plane.line_search import Search, solve_any_loss
+from streamsvm.solvers.cutting_plane.line_search_setup import count_sample_bytes, count_sample_rows
 from streamsvm.solvers.cutting_plane.master import scale_costs
-from streamsvm.solvers.cutting_plane.score_model import FEW_POINTS, MOST_POINTS, count_model_bytes, count_sample_bytes
+from streamsvm.solvers.cutting_plane.score_model import FEW_POINTS, MOST_POINTS, count_model_bytes
 from streamsvm.solvers.options import RankingOptions
-from streamsvm.solvers.ranking import solver, streaming
 from streamsvm.solvers.ranking.pair_sample import PairSample, draw_sample
+from streamsvm.solvers.ranking.solver import LONGER, HistogramSearch, PairSearch, QuerySearch, Ranking, State
 from streamsvm.solvers.solver import Budget, DualWatch, Solver, TakeRows, describe_parameters, make_linear_model
 
 HELD_VECTORS = 7  # how many of ROW_VECTORS are held between steps: pairs, two states, scores in transit
 
 
 class RankingSolver(Solver):
-    """Cutting planes for pairs of rows, with the scores of all rows in the driver.
-
-    n_pairs: the sum of the weights of the pairs; weight: the sum of the weights of the rows.
-    """
+    """Cutting planes for pairs of rows, with the scores of all rows in the driver. search: what computes P and cuts."""
 
     name = "cutting-plane"
     compiled: tuple[str, ...] = ("ranking",)
 
     def __init__(
-        self, source: RowSource, options: TrainOptions, own: RankingOptions, found: Any, n_pairs: float, weight: float
+        self, source: RowSource, options: TrainOptions, own: RankingOptions, found: ranking.FoundPairs, search: Search
     ) -> None:
-        self.source, self.found, self.n_pairs, d = source, found, n_pairs, source.n_features
-        limits: dict[str, Any] = {"tol": float(options.tol), "max_cuts": own.max_cuts}
-        pair_cost, accelerated = float(options.C) * (weight / n_pairs), own.acceleration == "line-search"
-        self.parameters = solver.Ranking(pair_cost, own.epsilon, accelerated, **limits)
-        self.sample_rows = ranking.count_sample_rows(source)
+        self.source, self.found, self.search, d = source, found, search, source.n_features
+        pair_cost, accelerated = float(options.C) * (found.weight / found.total), own.acceleration == "line-search"
+        self.parameters = Ranking(pair_cost, own.epsilon, accelerated, tol=float(options.tol), max_cuts=own.max_cuts)
         self.settings = {"task": options.task, **describe_parameters(self.parameters)}
         self.dual = DualWatch("cuts", d, self.parameters.most_cuts(d))
+        cost = pair_cost * found.total / max(found.sample.total, float(np.finfo(float).tiny))
+        self.drawn = PairSample(cost, found.rows, is_whole=found.is_whole, pairs=found.sample)
 
-    def start(self) -> solver.State:
+    def start(self) -> State:
         """Return the state at w = 0."""
-        return solver.State.at_zero(self.source.n_features)
+        return State.at_zero(self.source.n_features)
 
-    def warm_start(self, before: solver.State, factor: float) -> solver.State:
+    def warm_start(self, before: State, factor: float) -> State:
         """Return the initial state for costs `factor` times larger, with the cuts of the state `before`."""
         return scale_costs(before, factor, self.parameters.tol)
 
-    @cached_property
-    def drawn(self) -> PairSample:
-        """The sample of the pairs, without its rows."""
-        return draw_sample(self.found, self.parameters.pair_cost, self.sample_rows, self.source.is_shuffled)
-
-    def solve(self, state: solver.State) -> Requests:
+    def solve(self, state: State) -> Requests:
         """Yield the passes of the solver, step by step."""
-        return solver.solve(self.parameters, self.make_search(), self.n_pairs, self.drawn, state)
-
-    def make_search(self) -> solver.Search:
-        """Return what computes P and cuts."""
-        return solver.PairSearch(self.found)
+        return solve_any_loss(self.parameters, self.search, self.drawn, state)
 
     def memory(self, threads: int) -> MemoryNeed:  # noqa: ARG002
         """Return the memory.
@@ -74,21 +63,16 @@ class RankingSolver(Solver):
         The totals of a task are sums of rows, or the scores of a group of chunks. Each task receives a weight vector,
         and its own rows' entries of the vectors that have one entry per row.
         """
-        n, d, parameters = self.source.n_rows, self.source.n_features, self.parameters
-        points, exact = 1 + self.drawn.most_points, 4 * len(solver.LONGER)  # exact scores are pairs of numbers
+        n, d = self.source.n_rows, self.source.n_features
+        points, exact = 1 + self.drawn.most_points, 4 * len(LONGER)  # exact scores are pairs of numbers
         scores = max(points, exact)
-        model_bytes = count_model_bytes(d)
-        sample_bytes = count_sample_bytes(self.source.nbytes // self.source.n_rows, len(self.drawn.rows))
-        return MemoryNeed(
-            driver_bytes=parameters.driver_bytes(d) + 8 * ranking.ROW_VECTORS * n + sample_bytes + model_bytes,
-            turn_bytes=parameters.turn_bytes(d) + 8 * (ranking.ROW_VECTORS - HELD_VECTORS) * n + model_bytes,
-            totals_bytes=8 * (points * d + scores * n // len(plan_groups(self.source))),
-            shared_bytes=8 * points * d,
-            gathered_bytes=8 * scores * n,
-            by_row_bytes=8 * points * n,
-        )
+        totals_bytes = 8 * (points * d + scores * n // len(plan_groups(self.source)))
+        more_bytes = 8 * HELD_VECTORS * n + count_sample_bytes(self.source, len(self.drawn.rows))
+        step_bytes = 8 * (ranking.ROW_VECTORS - HELD_VECTORS) * n + count_model_bytes(d)
+        need = self.parameters.need_memory(d, totals_bytes, 8 * points * d, more_bytes, step_bytes)
+        return replace(need, gathered_bytes=8 * scores * n, by_row_bytes=8 * points * n)
 
-    def make_model(self, state: solver.State, take: TakeRows) -> RankModel:  # noqa: ARG002
+    def make_model(self, state: State, take: TakeRows) -> RankModel:  # noqa: ARG002
         """Return the model with the best weights."""
         return RankModel(**vars(make_linear_model(self.source, state.best_w, 0.0)))
 
@@ -96,33 +80,21 @@ class RankingSolver(Solver):
 class QueryRankingSolver(RankingSolver):
     """Cutting planes for pairs of rows in queries, if every query is small enough to copy its rows."""
 
-    @cached_property
-    def drawn(self) -> PairSample:
-        """The sample of the pairs, without its rows."""
-        found = self.found
-        cost = self.parameters.pair_cost * self.n_pairs / found.sample.total
-        return PairSample(cost, found.rows, is_whole=found.is_whole, pairs=found.sample)
-
-    def make_search(self) -> solver.Search:
-        """Return what computes P and cuts."""
-        return streaming.QuerySearch((int(self.source.chunk_starts[0]), int(self.source.chunk_starts[-1])))
+    found: ranking.QueryPairs
 
     def memory(self, threads: int) -> MemoryNeed:  # noqa: ARG002
         """Return the memory. The totals of a task are cuts and the data of its queries; the driver holds the sample."""
-        source, d, points = self.source, self.source.n_features, MOST_POINTS + 2 * len(solver.LONGER)
+        source, d, points = self.source, self.source.n_features, MOST_POINTS + 2 * len(LONGER)
         totals_bytes = 8 * (2 * points + 2) * d + ranking.count_task_bytes(source, self.found)
         sample_bytes = 2 * ranking.query_bytes(source, len(self.found.rows))
         return self.parameters.need_memory(d, totals_bytes, 8 * points * d, sample_bytes, count_model_bytes(d))
 
 
-class FewRanksSolver(QueryRankingSolver):
+class FewRanksSolver(RankingSolver):
     """Cutting planes for many rows with few ranks, with pairs counted in histograms of the scores."""
 
     compiled = ("ranking", "ranking-histograms")
-
-    def make_search(self) -> solver.Search:
-        """Return what computes P and cuts."""
-        return streaming.HistogramSearch(self.found.totals, self.source.n_rows)
+    found: ranking.FewRanks
 
     def memory(self, threads: int) -> MemoryNeed:  # noqa: ARG002
         """Return the memory.
@@ -131,7 +103,7 @@ class FewRanksSolver(QueryRankingSolver):
         their tables. The driver holds the rows of the sample, and evaluates the histograms.
         """
         d, points = self.source.n_features, 1 + FEW_POINTS
-        sample_bytes = count_sample_bytes(self.source.nbytes // self.source.n_rows, len(self.found.rows))
+        sample_bytes = count_sample_bytes(self.source, len(self.found.rows))
         totals = points * max(histograms.histogram_bytes(self.found.totals.n_ranks), 8 * 4 * d)
         tables = 8 * (1 + points) * histograms.MOST_CELLS
         shared, measured = 8 * points * d + tables, histograms.MEASURE_BYTES + tables
@@ -140,14 +112,18 @@ class FewRanksSolver(QueryRankingSolver):
 
 def set_up(source: RowSource, options: TrainOptions, own: RankingOptions, _: Budget) -> RankingSolver:
     """Return the solver. Raise InputError if the data have no pairs of rows to compare."""
-    queries = ranking.find_small_queries(source, options.task)
+    sample_rows = count_sample_rows(source)
+    queries = ranking.find_small_queries(source, options.task, sample_rows)
     if queries is not None:
-        return QueryRankingSolver(source, options, own, queries, queries.total, queries.weight)
+        search = QuerySearch((int(source.chunk_starts[0]), int(source.chunk_starts[-1])))
+        return QueryRankingSolver(source, options, own, queries, search)
     if ranking.has_few_ranks(source, options.task):
-        few = ranking.find_few_ranks(source, options.task)
-        return FewRanksSolver(source, options, own, few, few.totals.of_pairs, float(np.sum(few.totals.of_rank)))
-    found, weight = ranking.find_pairs(source, options.task)
-    return RankingSolver(source, options, own, found, found.total, weight)
+        few = ranking.find_few_ranks(source, options.task, sample_rows)
+        return FewRanksSolver(source, options, own, few, HistogramSearch(few.totals, source.n_rows))
+    pairs, weight = ranking.find_pairs(source, options.task)
+    drawn = draw_sample(pairs, 1.0, sample_rows, source.is_shuffled)
+    found = ranking.FoundPairs(pairs.total, weight, drawn.pairs, drawn.rows, drawn.is_whole)
+    return RankingSolver(source, options, own, found, PairSearch(pairs))
 
 
 def run_kernels(group: str, rows: Rows) -> None:
@@ -161,11 +137,11 @@ def run_kernels(group: str, rows: Rows) -> None:
         cut = histograms.measure_histogram(histogram, 2, 1.0).cut
         cut.find_coefs(np.zeros(2), np.arange(2, dtype=np.int32), np.ones(2), np.zeros_like(cut.coefs))
         return
-    scores = double_double.compute_exact_scores(rows.X, np.zeros((1, 2)))[0]
+    scores = double_double.compute_exact_scores(rows.X, np.zeros((1, 2)))
     for starts in ([0, 2], [0, 1, 2]):
         two = Pairs(np.arange(2, dtype=np.int32), np.ones(2), np.array(starts))
         count_pairs(np.zeros(2), two, 1.0)
-        double_double.measure_pairs_exactly(scores, two, 1.0)
+        double_double.measure_losses_exactly(scores, two, np.ones(1))
         double_double.count_pairs_exactly(np.zeros(2), two)
     double_double.add_exact_sums(double_double.start_exact_sums(2), rows, np.ones(2))
     add_rows(np.zeros((1, 2)), rows.X, np.arange(2), np.zeros(2, np.int64), np.ones(2))

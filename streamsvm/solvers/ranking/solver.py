@@ -1,43 +1,64 @@
-"""Ordinal regression and ROC area by cutting planes: Joachims 2006, Algorithm 2, and its acceleration by a line search.
+"""Ordinal regression and ROC area by cutting planes: Joachims 2006, Algorithm 2, with points that a sample suggests.
 
     P(w) = 1/2 |w|^2 + K sum over pairs v_i v_j max(0, 1 - (w.x_i - w.x_j))        no bias: it would cancel
 
 A pair is two rows i and j of one query, where i has the higher rank; v_i is the weight of row i, and K the cost of a
 pair of weight 1. With the chosen K, the loss at w = 0 equals the loss of n rows of cost C in classification; n C is the
 paper's C. Every w gives a cut: the loss is at least b - a.w everywhere, with a = sum coefs_i x_i and b = offset
-(below). The cuts, the master problem and the lower bound are explained in cutting_plane.cuts.
+(below). The cuts, the master problem and the lower bound are explained in cutting_plane.cuts, and the loop in
+cutting_plane.line_search.
 
 A step evaluates P and makes cuts at a few points, which a sample of the pairs suggests (cutting_plane.score_model), and
 moves to the lowest P it finds. With `accelerated=False` the solver is the paper's algorithm, which makes its cut at the
-master's minimiser. In this module, a step makes two passes. The first returns the scores of all rows at the points,
-with which the driver counts the pairs by sorts. The second sums the rows for the cuts. (In ranking.streaming the driver
-holds no scores.)
-
-The loss of all pairs at given scores, and its cut there:
+master's minimiser. The loss of all pairs at given scores, and its cut there:
 
     loss(s) = K sum over pairs v_i v_j max(0, 1 - (s_i - s_j)) = offset - coefs.s
     coefs_i = K (up_i - down_i),   offset = K sum_i up_i,   cut at s: sum_i coefs_i x_i
 
-s_i is the score of row i; up and down are c+ and c- of Algorithm 2 (losses.pairs).
+s_i is the score of row i; up and down are c+ and c- of Algorithm 2 (losses.pairs). P and the cuts are computed in one
+of three ways.
+
+`PairSearch` makes two passes. The first returns the scores of all rows at the points, with which the driver counts the
+pairs by sorts. The second sums the rows for the cuts. In the other two ways, the tasks that read the rows sum losses
+and cuts, so the driver's memory does not grow with the number of rows.
+
+`QuerySearch` is for rows in queries. Pairs are formed only within a query. So the loss of all pairs and its cut are
+sums over queries, just as in classification they are sums over rows, and no vector has an entry per row (losses.pairs).
+One pass computes P and the cuts at the points of a step.
+
+`HistogramSearch` is for many rows with few ranks. The first pass computes the histograms of the scores
+(losses.histograms) at the points of a step. The histograms bound the loss at these points, and determine the
+contribution of each row to a cut by the row's rank and the bucket of its score. P uses the upper bound. The second pass
+sums the cuts at the points; the value of a cut at its point is the lower bound. So the reported gap is proved. It
+cannot become smaller than the distance between the bounds. If scores are spread out, this distance is about the square
+of a bucket's width; for two ranks, it is about 1e-9 of the loss of all pairs.
+
+The second pass computes the scores again, at the same set of points, so that it reproduces the same bits. If it does
+not, for example on a different kind of processor, the weights of the buckets differ, and the run ends with an error.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from operator import add
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
 
-from streamsvm.certificates.double_double import bound_score, compute_exact_scores, measure_losses_exactly, round_sums
-from streamsvm.losses.pairs import Pairs, count_pairs
+from streamsvm.certificates import double_double
+from streamsvm.certificates.double_double import bound_score, measure_losses_exactly, round_sums
+from streamsvm.losses import histograms
+from streamsvm.losses.histograms import HistogramCut, RankTotals, choose_exponent
+from streamsvm.losses.pairs import Pairs, count_pairs, sum_queries
 from streamsvm.numeric.rounding import UNIT, add_row_magnitudes, bound_rounding, join_magnitudes
-from streamsvm.numeric.rows import F64, Rows, add_rows, compute_scores
-from streamsvm.passes import All, Request, Requests, RowTotals, Scan, Step, Take
-from streamsvm.solvers.cutting_plane.cuts import CutSettings, RowSums, find_status, is_noisy, move_to
-from streamsvm.solvers.cutting_plane.master import DOUBTFUL_STEPS, take_cuts
+from streamsvm.numeric.rows import F64, I64, Matrix, Rows, add_rows, compute_scores, make_writable
+from streamsvm.passes import All, RowTotals, Scan, add_each
+from streamsvm.solvers.cutting_plane import cuts
+from streamsvm.solvers.cutting_plane.cuts import CutSettings, RowSums, is_noisy
+from streamsvm.solvers.cutting_plane.line_search import CutTotals, Evaluation
+from streamsvm.solvers.cutting_plane.master import DOUBTFUL_STEPS
 from streamsvm.solvers.cutting_plane.score_model import Sample, SampleState, choose_points
 from streamsvm.solvers.ranking.pair_sample import measure_pairs
 
@@ -57,6 +78,23 @@ class Ranking(CutSettings):
     accelerated: bool = True
     vectors: ClassVar[int] = 12
 
+    def choose_points(self, sample: Sample, state: State) -> tuple[State, F64]:
+        """Return the state and the points (k, d) of the next step; before the first pass, the first of these is w = 0.
+
+        The master's minimiser is the first point of a later step of the paper's algorithm, and if its stop is asked
+        for. If the run is stuck, this point is slightly lengthened. There, pairs of high cost have margins of 1 up to
+        rounding, and rounding gives some of them a loss. Their losses hide pairs of low cost, and each step finds the
+        same cut again. Slightly farther on, none of these pairs has a loss.
+        """
+        if state.stuck >= DOUBTFUL_STEPS and self.epsilon is None:
+            state = replace(state, master_w=(1.0 + LONGER[state.stuck % len(LONGER)]) * state.master_w)
+        first = state.master_w if state.passes else np.zeros(len(state.best_w))  # a warm start has another minimiser
+        if not self.accelerated:
+            return state, first[np.newaxis]
+        state, points = choose_points(self, sample, state)
+        is_needed = not state.passes or self.epsilon is not None
+        return state, np.vstack((first, points)) if is_needed else points
+
 
 @dataclass
 class State(SampleState):
@@ -68,68 +106,13 @@ class State(SampleState):
     latest: F64 = field(default_factory=lambda: np.zeros((9, 2)))
 
 
-@dataclass
-class CutSums(RowTotals):
-    """Sums over pairs at points W (k, d): the losses (k,), the cuts (k, d), and the offsets (k,) of the cuts."""
-
-    W: F64
-    losses: F64
-    cuts: F64
-    offsets: F64
-    joined: ClassVar = {"W": lambda left, _: left}
-
-
-Searching = Generator[Request, Any, tuple[State, CutSums, int]]
-
-
-class Search(Protocol):
-    """The part of a step that computes P and cuts."""
-
-    def evaluate(self, settings: Ranking, sample: Sample, state: State, W: F64) -> Searching:
-        """Compute P and the cuts at the points W (k, d); before the first pass, the first of these is w = 0.
-
-        Return the state, the results, and the number of passes. The state knows the rounding of sums from the first
-        pass on. If P is noisy, it has moved to the best of some points where P was computed in twice the precision.
-        """
-
-
-def solve(settings: Ranking, search: Search, total: float, sample: Sample, state: State) -> Requests:
-    """Run Algorithm 2 from a state. A run that is resumed from the state in any `Step` gives the same bits.
-
-    total: the sum of the weights of all pairs. sample: its rows are read first.
-    """
-    sample = replace(sample, held=(yield Take(sample.rows)))
-    while True:
-        before, state = state, lengthen(settings, state)
-        needed = settings.epsilon is not None or not settings.accelerated
-        W = state.master_w[np.newaxis] if needed else np.empty((0, len(state.best_w)))
-        if not state.passes:  # after a warm start, the master's minimiser is not 0
-            W = np.zeros((1, len(state.best_w)))
-        if settings.accelerated:
-            state, points = choose_points(settings, sample, state)
-            W = np.concatenate((W, points))
-        state, found, passes = yield from search.evaluate(settings, sample, state, W)
-        loss = float(found.losses[0]) if before.passes else np.inf  # the first point of the first step is 0
-        violation = (loss - state.slack) / (settings.pair_cost * total)
-        state, cuts = move(state, found), RowSums(found.cuts, found.offsets, 2 * found.offsets)  # a pair has two rows
-        state = take_cuts(state, before, cuts, settings.max_cuts, settings.tol, passes)
-        yield Step(state, state.progress, find_status(state, settings.tol, settings.epsilon, violation))
-
-
-def move(state: State, found: CutSums) -> State:
-    """Return the state moved to the best of the points if P is lower there."""
-    objectives = np.einsum("kj,kj->k", found.W, found.W) / 2 + found.losses
-    best = int(np.argmin(np.where(np.isnan(objectives), np.inf, objectives)))
-    return move_to(state, found.W[best], objectives[best], state.bound_loss(np.abs(found.W[best])))
-
-
 @dataclass(frozen=True)
 class PairSearch:
     """The search by a driver that holds the scores of all rows."""
 
     pairs: Pairs
 
-    def evaluate(self, settings: Ranking, sample: Sample, state: State, W: F64) -> Searching:  # noqa: ARG002
+    def evaluate(self, settings: Ranking, sample: Sample, state: State, W: F64) -> Evaluation:  # noqa: ARG002
         """Compute the scores of all rows in one pass, and the sums of the cuts in another.
 
         At w = 0 every pair has a loss, so no scores are needed, and K (up + down) bounds the coefs of every cut.
@@ -148,33 +131,19 @@ class PairSearch:
             scans.append(Scan(list, add_exact_scores, add, (points,)))
         of_loss, offsets = np.array([[loss.loss, loss.offset] for loss in losses]).T
         start, coefs = partial(np.zeros, W.shape), tuple(loss.coefs for loss in losses)
-        cuts, *others = yield All([Scan(start, add_sums, add, (W, offsets), coefs), *scans])
+        vectors, *others = yield All([Scan(start, add_sums, add, (W, offsets), coefs), *scans])
         if is_first:
             state = begin_at_zero(state, losses[0].loss, scores.shape[1], others[0])
         elif others:
-            sums = [
-                measure_losses_exactly(np.concatenate([tile[k] for tile in others[0]]), self.pairs, shorter)
-                for k, shorter in enumerate(shorten(state, points).tolist())
-            ]
-            state = take_exact(settings, state, points, np.stack(sums), scores.shape[1])
-        return state, CutSums(W, of_loss, cuts, offsets), passes
+            exact = (np.concatenate([tile[k] for tile in others[0]]) for k in range(len(points)))
+            sums = measure_losses_exactly(exact, self.pairs, shorten(state, points))
+            state = take_exact(settings, state, points, sums, scores.shape[1])
+        return state, of_loss, RowSums(vectors, offsets, 2 * offsets), passes  # a pair has two rows
 
 
 def list_exact_points(state: State, W: F64) -> F64:
     """Return points at which P is computed in twice the precision, (2 len(LONGER), d)."""
     return np.stack([(1.0 + longer) * w for longer in LONGER for w in (W[-1], state.master_w)])
-
-
-def lengthen(settings: Ranking, state: State) -> State:
-    """Return the state with the master's minimiser slightly lengthened if the run is stuck.
-
-    At the minimiser, pairs of high cost have margins of 1 up to rounding, and rounding gives some of them a loss. Their
-    losses hide pairs of low cost, and each step finds the same cut again. Slightly farther on, none of these pairs has
-    a loss.
-    """
-    if state.stuck < DOUBTFUL_STEPS or settings.epsilon is not None:
-        return state
-    return replace(state, master_w=(1.0 + LONGER[state.stuck % len(LONGER)]) * state.master_w)
 
 
 def add_scores(tiles: list[F64], rows: Rows, W: F64) -> None:
@@ -184,7 +153,7 @@ def add_scores(tiles: list[F64], rows: Rows, W: F64) -> None:
 
 def add_exact_scores(tiles: list[F64], rows: Rows, W: F64) -> None:
     """Append the scores X W' of a tile at k points in twice the precision, (k, rows, 2)."""
-    tiles.append(compute_exact_scores(rows.X, W))
+    tiles.append(double_double.compute_exact_scores(rows.X, W))
 
 
 def add_magnitudes(totals: F64, rows: Rows, most: F64) -> None:
@@ -204,10 +173,10 @@ def add_sums(totals: F64, rows: Rows, W: F64, offsets: F64, *coefs: F64) -> None
         add_cut(totals, k, rows, coef)
 
 
-def add_cut(cuts: F64, k: int, rows: Rows, coefs: F64) -> None:
-    """Add sum_i coefs_i x_i of a tile to cuts_k (d,)."""
+def add_cut(vectors: F64, k: int, rows: Rows, coefs: F64) -> None:
+    """Add sum_i coefs_i x_i of a tile to vectors_k (d,)."""
     row = np.flatnonzero(coefs)
-    add_rows(cuts, rows.X, row, np.full(len(row), k), coefs[row])
+    add_rows(vectors, rows.X, row, np.full(len(row), k), coefs[row])
 
 
 def begin_at_zero(state: State, loss: float, n_terms: int, magnitudes: F64) -> State:
@@ -238,11 +207,144 @@ def take_exact(settings: Ranking, state: State, points: F64, sums: F64, n_rows: 
 
     sums (k, 4): the losses at the points in twice the precision (double_double.measure_losses_exactly).
     """
-    share, shorter = bound_score(points.shape[1]), shorten(state, points)
-    for w, (found, rest, size, of_shorter), by in zip(points, sums.tolist(), shorter.tolist(), strict=True):
-        loss, rounding = round_sums(found + rest, size, n_rows, settings.pair_cost)
-        if loss != 0.0 or by == 1.0 or of_shorter > 0.0:
-            rounding += share * float(np.abs(w) @ state.magnitudes)
-        half = float(w @ w) / 2
-        state = move_to(state, w, half + loss, rounding + bound_rounding(len(w) + 8, 2 * half))
-    return state
+    losses, rounding = round_sums(sums, n_rows, settings.pair_cost)
+    is_apart = (losses == 0.0) & (shorten(state, points) < 1.0) & (sums[:, 3] <= 0.0)
+    missed = bound_score(points.shape[1]) * (np.abs(points) @ state.magnitudes)
+    return cuts.take_exact(state, points, losses, rounding + np.where(is_apart, 0.0, missed))[0]
+
+
+@dataclass
+class QueryCuts(CutTotals):
+    """Sums over queries at the points W (k, d): the losses, and the offsets and vectors of the cuts."""
+
+    W: F64
+    joined: ClassVar = {"W": lambda left, _: left}
+
+
+def start_cuts(W: F64) -> QueryCuts:
+    """Return the sums of no queries."""
+    return QueryCuts(np.zeros(len(W)), np.zeros(len(W)), np.zeros_like(W), W)
+
+
+def add_query_magnitudes(cost: float, sums: F64, rows: Rows, starts: I64) -> None:
+    """Add whole queries to the magnitudes (`add_magnitudes`). K (up + down) at w = 0 bounds the coefs of cuts."""
+    pairs = double_double.pair_rows(rows, starts)
+    add_magnitudes(sums, rows, cost * np.add(*count_pairs(np.zeros(rows.n_rows), pairs, 1.0)))
+
+
+def add_query_cuts(cost: float, sums: QueryCuts, rows: Rows, starts: I64) -> None:
+    """Add the losses and the cuts of whole queries at the points of the sums. starts: the first row of each query."""
+    pairs, scores = double_double.pair_rows(rows, starts), compute_scores(rows.X, make_writable(sums.W))
+    for k in range(len(sums.W)):
+        loss = measure_pairs(scores[:, k].copy(), pairs, cost)
+        add_cut(sums.gradients, k, rows, loss.coefs)
+        sums.costs[k] += loss.offset
+        sums.losses[k] += loss.loss
+
+
+def measure_exactly(ends: tuple[int, int], W: F64, shorter: F64) -> Scan:
+    """Return the pass for the losses at the points W (k, d) in twice the precision, divided by K. Its answer is (k, 4).
+
+    Each row of the answer belongs to a point. It holds the loss as a sum of two numbers, the sum of the magnitudes of
+    the loss's terms, and a test loss. The test loss is the loss at scores reduced by the share `shorter` (k,), summed
+    over the queries that have no loss at the full scores.
+    """
+    take = partial(double_double.add_exact_losses, W, shorter)
+    return Scan(*sum_queries(ends, partial(np.zeros, (len(W), 4)), take, double_double.combine_exact_losses))
+
+
+@dataclass(frozen=True)
+class QuerySearch:
+    """The search for rows in queries. ends: the number of the first row, and the number of the row after the last."""
+
+    ends: tuple[int, int]
+
+    def evaluate(self, settings: Ranking, sample: Sample, state: State, W: F64) -> Evaluation:  # noqa: ARG002
+        """Compute P and the cuts at the points in one pass."""
+        scans, cost = list[Scan](), settings.pair_cost
+        if not state.passes:
+            start, take = partial(np.zeros, (2, W.shape[1])), partial(add_query_magnitudes, cost)
+            scans.append(Scan(*sum_queries(self.ends, start, take, join_magnitudes)))
+        elif is_noisy(state, settings.tol):
+            points = list_exact_points(state, W)
+            scans.append(measure_exactly(self.ends, points, shorten(state, points)))
+        look = Scan(*sum_queries(self.ends, partial(start_cuts, W), partial(add_query_cuts, cost), add))
+        totals, *others = yield All([look, *scans])
+        found, n_rows = totals.sums, self.ends[1] - self.ends[0]
+        if not state.passes:
+            state = begin_at_zero(state, float(found.losses[0]), n_rows, others[0].sums)
+        elif others:
+            state = take_exact(settings, state, points, others[0].sums, n_rows)
+        return state, found.losses, RowSums(found.gradients, found.costs, 2 * found.costs), 1
+
+
+@dataclass
+class HistogramSums(RowTotals):
+    """Sums over rows, whose coefs in the cuts the histograms determine.
+
+    of_rows: the sums, for instance the cuts (c, d). seen: for each cut, the sums of the rows' weights by page, bucket
+    and rank.
+    """
+
+    of_rows: Any
+    seen: list[F64]
+    joined: ClassVar = {"seen": add_each}
+
+
+def add_rank_magnitudes(most: F64, sums: F64, rows: Rows) -> None:
+    """Add rows to the magnitudes (`add_magnitudes`). most (ranks,): bounds on the coefs of rows of weight 1."""
+    ranks, weight = histograms.read_ranks(rows)
+    add_magnitudes(sums, rows, weight * most[ranks])
+
+
+def start_histogram_sums(start: Callable[[], Any], shapes: Sequence[tuple[int, ...]]) -> HistogramSums:
+    """Return empty sums. start: returns empty sums over the rows. shapes: the shape of `seen` for each cut."""
+    return HistogramSums(start(), [np.zeros(shape) for shape in shapes])
+
+
+def add_histogram_cuts(of_cuts: list[HistogramCut], sums: HistogramSums, rows: Rows, W: F64) -> None:
+    """Add the rows of a tile to each cut."""
+    (ranks, weight), scores = histograms.read_ranks(rows), compute_scores(rows.X, make_writable(W))
+    for k, cut in enumerate(of_cuts):
+        coefs = cut.find_coefs(np.ascontiguousarray(scores[:, k]), ranks, weight, sums.seen[k])
+        add_cut(sums.of_rows, k, rows, coefs)
+
+
+def sum_histograms(n_ranks: int, X: Matrix, W: F64) -> Scan:
+    """Return the pass that computes histograms at the points W (k, d).
+
+    X: the rows of a sample, whose scores determine the widths of the buckets.
+    """
+    exponents = [choose_exponent(scores, n_ranks) for scores in compute_scores(X, make_writable(W)).T]
+    start = partial(histograms.start_histograms, n_ranks, exponents)
+    return Scan(start, histograms.add_histograms, add_each, (W,))
+
+
+@dataclass(frozen=True)
+class HistogramSearch:
+    """The search for rows with few ranks. n_rows: the number of rows in the source."""
+
+    ranks: RankTotals
+    n_rows: int
+
+    def evaluate(self, settings: Ranking, sample: Sample, state: State, W: F64) -> Evaluation:
+        """Compute histograms of the scores in one pass, and the sums of the cuts in another.
+
+        The losses are the upper bounds that the histograms give.
+        """
+        cost, ranks, scans = settings.pair_cost, self.ranks, [sum_histograms(self.ranks.n_ranks, sample.held.X, W)]
+        if not state.passes:
+            take = partial(add_rank_magnitudes, cost * ranks.below + cost * ranks.above)
+            scans.append(Scan(partial(np.zeros, (2, W.shape[1])), take, join_magnitudes))
+        counted, *others = yield All(scans)
+        measured = [histograms.measure_histogram(each, self.n_rows, cost) for each in counted]
+        of_cuts = [each.cut for each in measured]
+        start = partial(start_histogram_sums, partial(np.zeros, W.shape), [cut.coefs.shape for cut in of_cuts])
+        sums = yield Scan(start, partial(add_histogram_cuts, of_cuts), add, (W,))
+        for each, seen in zip(measured, sums.seen, strict=True):
+            each.require_same(seen, self.n_rows)
+        losses, offsets = np.array([[each.upper, each.cut.offset] for each in measured]).T
+        if others:
+            n_terms = self.n_rows + histograms.MOST_CELLS  # sums over rows, then over buckets
+            state = begin_at_zero(state, float(losses[0]), n_terms, others[0])
+        return state, losses, RowSums(sums.of_rows, offsets, 2 * offsets), 2

@@ -148,18 +148,20 @@ def test_cuts_lie_below_the_loss_whatever_was_rounded(seed: int, log_scale: int)
     points = rng.standard_normal((len(ANY_LOSS_STEPS), 5)) * 10.0 ** -(log_scale / 2)
     settings = AnyLoss(loss)
     state = AnyLossState.at_zero(5)
-    solver = line_search.solve_any_loss(settings, None, state)
-    requests: Any = next(solver)
+    search = line_search.RowSearch().evaluate(settings, None, state, points)
+    requests: Any = next(search)
     totals, sizes = (scan.start() for scan in requests.requests)
     for rows in source.tiles(0):
         line_search.add_tangents(totals, rows, points, loss, 1.0)
         line_search.add_sizes(sizes, rows, loss, 1.0)
-    state, terms = line_search._take_best(line_search.take_sizes(state, sizes), points, totals)
+    with pytest.raises(StopIteration) as ended:
+        search.send([totals, sizes])
+    state, _, cuts, _ = ended.value.value
     wide = np.hstack([X, np.ones((30, 1), np.float32)]).astype(np.longdouble)
     signs, costs = np.where(y == 1, 1.0, -1.0), np.where(y == 1, 1.3, 0.7)
     for w in rng.standard_normal((20, 5)) * 10.0 ** -(log_scale / 2):
         exact = np.sum(costs * np.maximum(0, 1 - signs * (wide @ w.astype(np.longdouble))))
-        rounding = 1e-13 * (terms + np.abs(w) @ state.magnitudes)
+        rounding = 1e-13 * (cuts.sizes + np.abs(w) @ state.magnitudes)
         assert np.all(totals.costs - totals.gradients @ w <= float(exact) + rounding)
 
 

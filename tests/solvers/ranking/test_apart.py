@@ -33,7 +33,8 @@ def test_apart_by_brute_force(seed: int, log_missed: float, log_room: float) -> 
     with pytest.MonkeyPatch.context() as patch:  # scores may be off by this share of the largest
         patch.setattr(solver, "bound_score", lambda _: missed / max(reach, 1.0))
         shorter = float(shorten(state, np.ones((1, 1)))[0])
-    loss, rest, _, of_shorter = measure_losses_exactly(np.stack((scores, np.zeros(12)), axis=1), pairs, shorter)
+    exact = np.stack((scores, np.zeros(12)), axis=1)
+    ((loss, rest, _, of_shorter),) = measure_losses_exactly([exact], pairs, np.array([shorter])).tolist()
     found = loss + rest == 0.0 and shorter < 1.0 and of_shorter == 0.0
     assert not found or worst - 2 * missed >= 1.0
     assert found or room < 20 * (missed + 1e-14) * (1 + scores.max())

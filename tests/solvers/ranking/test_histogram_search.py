@@ -13,15 +13,14 @@ from streamsvm.data.sources.in_memory import ArrayDataset
 from streamsvm.engines.engine import Engine
 from streamsvm.engines.local import ThreadedEngine
 from streamsvm.losses import histograms
-from streamsvm.losses.pairs import SAMPLE_ROWS, Pairs
+from streamsvm.losses.pairs import Pairs
 from streamsvm.passes import Step
-from streamsvm.problems import ranking as problem_ranking
 from streamsvm.problems.ranking import find_few_ranks
 from streamsvm.solvers.cutting_plane import score_model
+from streamsvm.solvers.cutting_plane.line_search import solve_any_loss
 from streamsvm.solvers.cutting_plane.master import scale_costs
 from streamsvm.solvers.ranking.pair_sample import PairSample
-from streamsvm.solvers.ranking.solver import Ranking, State, solve
-from streamsvm.solvers.ranking.streaming import HistogramSearch
+from streamsvm.solvers.ranking.solver import HistogramSearch, Ranking, State
 from tests.linear_problems import run_steps
 from tests.solvers.ranking import test_solver as held
 from tests.solvers.ranking.test_solver import Problem, assert_same, make_problem, measure, minimise
@@ -39,17 +38,15 @@ def run(
     settings: Ranking,
     state: State | None = None,
     engine: Engine | None = None,
-    sample: int | None = None,
+    sample: int = score_model.SAMPLE_ROWS,
 ) -> list[Step]:
     """All steps of a run."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(problem_ranking, "SAMPLE_ROWS", sample or SAMPLE_ROWS)
-        few = find_few_ranks(source, "rank")
+    few = find_few_ranks(source, "rank", sample)
     cost = settings.pair_cost * few.totals.of_pairs / few.sample.total
     is_whole = len(few.rows) == source.n_rows
     chosen = PairSample(cost, few.rows, is_whole=is_whole, pairs=few.sample)
     search = HistogramSearch(few.totals, source.n_rows)
-    solver = solve(settings, search, few.totals.of_pairs, chosen, state or State.at_zero(source.n_features))
+    solver = solve_any_loss(settings, search, chosen, state or State.at_zero(source.n_features))
     return run_steps(source, solver, 400, engine)
 
 

@@ -16,10 +16,10 @@ from streamsvm.engines.local import ThreadedEngine
 from streamsvm.passes import Step
 from streamsvm.problems.ranking import find_query_pairs
 from streamsvm.solvers.cutting_plane import score_model
+from streamsvm.solvers.cutting_plane.line_search import solve_any_loss
 from streamsvm.solvers.cutting_plane.master import scale_costs
 from streamsvm.solvers.ranking.pair_sample import PairSample
-from streamsvm.solvers.ranking.solver import Ranking, State, solve
-from streamsvm.solvers.ranking.streaming import QuerySearch
+from streamsvm.solvers.ranking.solver import QuerySearch, Ranking, State
 from tests.linear_problems import run_steps
 from tests.solvers.ranking import test_solver as held
 from tests.solvers.ranking.test_solver import Problem, assert_same, make_problem, measure, minimise
@@ -46,9 +46,8 @@ def run(
     found = find_query_pairs(source, sample)
     cost, is_whole = settings.pair_cost * found.total / found.sample.total, len(found.rows) == source.n_rows
     chosen = PairSample(cost, found.rows, is_whole=is_whole, pairs=found.sample)
-    solver = solve(
-        settings, QuerySearch((0, source.n_rows)), found.total, chosen, state or State.at_zero(source.n_features)
-    )
+    start = state or State.at_zero(source.n_features)
+    solver = solve_any_loss(settings, QuerySearch((0, source.n_rows)), chosen, start)
     return run_steps(source, solver, 400, engine)
 
 

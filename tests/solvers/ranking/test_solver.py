@@ -16,12 +16,14 @@ from scipy.sparse import diags_array, eye_array, hstack
 from streamsvm.data.sources.in_memory import ArrayDataset
 from streamsvm.engines.engine import Engine
 from streamsvm.engines.local import ThreadedEngine
-from streamsvm.losses.pairs import SAMPLE_ROWS, Pairs
+from streamsvm.losses.pairs import Pairs
 from streamsvm.numeric.rows import F32, F64
 from streamsvm.passes import Step
+from streamsvm.solvers.cutting_plane.line_search import solve_any_loss
 from streamsvm.solvers.cutting_plane.master import scale_costs
+from streamsvm.solvers.cutting_plane.score_model import SAMPLE_ROWS
 from streamsvm.solvers.ranking.pair_sample import draw_sample
-from streamsvm.solvers.ranking.solver import PairSearch, Ranking, State, solve
+from streamsvm.solvers.ranking.solver import PairSearch, Ranking, State
 from tests.linear_problems import run_steps
 
 Problem = tuple[F32, Pairs]
@@ -70,7 +72,7 @@ def run(
     X, pairs = problem
     source = ArrayDataset(X, pairs.ranks, np.arange(pairs.ranks.max() + 1))
     sample, start = draw_sample(pairs, settings.pair_cost, sample_rows), state or State.at_zero(X.shape[1])
-    return run_steps(source, solve(settings, PairSearch(pairs), pairs.total, sample, start), 400, engine)
+    return run_steps(source, solve_any_loss(settings, PairSearch(pairs), sample, start), 400, engine)
 
 
 def make_problem(seed: int, sizes: Sequence[int], n_ranks: int, d: int = 4, weighted: bool = False) -> Problem:
