@@ -8,7 +8,8 @@ rows i, j of one query with rank_i > rank_j, and has the weight v_i v_j. For sco
     loss   = sum over pairs v_i v_j max(0, m - (s_i - s_j)) = m sum_i up_i - sum_i (up_i - down_i) s_i
 
 The paper sweeps over the sorted rows once for each of the R ranks, in O(R n). We use two sweeps that keep the weights
-of the rows already passed in a Fenwick tree over the ranks (Fenwick 1994), in O(n log n + n log R).
+of the rows already passed in a Fenwick tree over the ranks (Fenwick 1994), in O(n log n + n log R). In queries of few
+rows all pairs are compared, which is faster, since the loops have no branches.
 
 For sums over whole queries, rows arrive in pieces, because tiles and groups of chunks end in the middle of queries:
 
@@ -47,6 +48,7 @@ from streamsvm.numeric.rows import F64, I32, I64, Rows, join_rows
 
 SAMPLE_ROWS = 1 << 15  # number of rows whose loss gives the model of the loss of all rows, or of all pairs
 SEARCHED_ROWS = 1 << 13  # number of rows on which a line search chooses its step
+COMPARED_ROWS = 128  # in queries of at most so many rows, comparing all pairs is faster than sorting
 ROWS_A_FEATURE = 8  # with fewer sampled rows per feature, the model would be worse than the line search
 
 
@@ -110,7 +112,7 @@ def count_pairs(scores: F64, pairs: Pairs, margin: float) -> tuple[F64, F64]:
 
 
 def sweep_pairs(scores: F64, pairs: Pairs, margin: float) -> tuple[I64, F64, F64]:
-    """Return the rows of each query sorted by score, and up and down in that order, (n,) each."""
+    """Return the rows of each query, sorted by score if they are many, and up and down in that order, (n,) each."""
     if len(pairs.starts) == 2:
         order = np.argsort(scores)
     else:
@@ -124,17 +126,21 @@ def sweep_pairs(scores: F64, pairs: Pairs, margin: float) -> tuple[I64, F64, F64
 @njit(cache=True, nogil=True)
 def _sort_within(scores: F64, starts: I64, order: I64) -> None:
     for k in range(starts.size - 1):
-        found = np.argsort(scores[starts[k] : starts[k + 1]])
+        first, end = starts[k], starts[k + 1]
+        found = np.argsort(scores[first:end]) if end - first > COMPARED_ROWS else np.arange(end - first)
         for i in range(found.size):  # A slice assignment takes three times as long to compile.
-            order[starts[k] + i] = starts[k] + found[i]
+            order[first + i] = first + found[i]
 
 
 @njit(cache=True, nogil=True)
 def _sweep(s: F64, ranks: I32, v: F64, starts: I64, n_ranks: int, margin: float) -> tuple[F64, F64]:
-    """Return up and down, (n,) each, for rows whose scores ascend within each query."""
-    up, down, tree = np.empty(s.size), np.empty(s.size), np.zeros(n_ranks + 1)
+    """Return up and down, (n,) each, for rows whose scores ascend within each query of more than COMPARED_ROWS rows."""
+    up, down, tree = np.zeros(s.size), np.zeros(s.size), np.zeros(n_ranks + 1)
     for k in range(starts.size - 1):
         first, end = starts[k], starts[k + 1]
+        if end - first <= COMPARED_ROWS:
+            _compare(s[first:end], ranks[first:end], v[first:end], margin, up[first:end], down[first:end])
+            continue
         j = end - 1
         for i in range(end - 1, first - 1, -1):
             while j >= first and s[i] - s[j] < margin:
@@ -150,6 +156,18 @@ def _sweep(s: F64, ranks: I32, v: F64, starts: I64, n_ranks: int, margin: float)
             down[i] = v[i] * _sum_up_to(tree, n_ranks - 1 - ranks[i])
         _clear(tree, ranks[first:end], n_ranks, True)
     return up, down
+
+
+@register_jitable
+def _compare(s: F64, ranks: I32, v: F64, margin: float, up: F64, down: F64) -> None:
+    """Add up and down of the rows of a query. The inner loops have no branches, so that the compiler vectorises them."""
+    for j in range(s.size):
+        for i in range(s.size):
+            up[i] += v[j] * ((ranks[i] > ranks[j]) & (s[i] - s[j] < margin))
+        for i in range(s.size):
+            down[i] += v[j] * ((ranks[i] < ranks[j]) & (s[j] - s[i] < margin))
+    up *= v
+    down *= v
 
 
 @register_jitable
