@@ -160,7 +160,7 @@ def _sweep(s: F64, ranks: I32, v: F64, starts: I64, n_ranks: int, margin: float)
 
 @register_jitable
 def _compare(s: F64, ranks: I32, v: F64, margin: float, up: F64, down: F64) -> None:
-    """Add up and down of the rows of a query. The inner loops have no branches, so that the compiler vectorises them."""
+    """Add up and down of the rows of a query. The compiler vectorises the inner loops, since they have no branches."""
     for j in range(s.size):
         for i in range(s.size):
             up[i] += v[j] * ((ranks[i] > ranks[j]) & (s[i] - s[j] < margin))
