@@ -9,7 +9,8 @@ rows i, j of one query with rank_i > rank_j, and has the weight v_i v_j. For sco
 
 The paper sweeps over the sorted rows once for each of the R ranks, in O(R n). We use two sweeps that keep the weights
 of the rows already passed in a Fenwick tree over the ranks (Fenwick 1994), in O(n log n + n log R). The same sweeps
-count in twice the precision if the tree holds pairs of numbers (certificates.double_double).
+count in twice the precision if the tree holds pairs of numbers (certificates.double_double). In queries of few rows all
+pairs are compared, which is faster, since the loops have no branches.
 
 For sums over whole queries, rows arrive in pieces, because tiles and groups of chunks end in the middle of queries:
 
@@ -46,6 +47,8 @@ from numba.extending import register_jitable
 
 from streamsvm.numeric.rounding import add_to_pair, add_two, multiply_two
 from streamsvm.numeric.rows import F64, I32, I64, Rows, join_rows
+
+COMPARED_ROWS = 128  # in queries of at most so many rows, comparing all pairs is faster than sorting
 
 
 @dataclass(frozen=True)
@@ -108,7 +111,7 @@ def count_pairs(scores: F64, pairs: Pairs, margin: float) -> tuple[F64, F64]:
 
 
 def sweep_pairs(scores: F64, pairs: Pairs, margin: float) -> tuple[I64, F64, F64]:
-    """Return the rows of each query sorted by score, and up and down in that order, (n,) each."""
+    """Return the rows of each query, sorted by score if they are many, and up and down in that order, (n,) each."""
     if len(pairs.starts) == 2:
         order = np.argsort(scores)
     else:
@@ -123,21 +126,25 @@ def sweep_pairs(scores: F64, pairs: Pairs, margin: float) -> tuple[I64, F64, F64
 @njit(cache=True, nogil=True)
 def _sort_within(scores: F64, starts: I64, order: I64) -> None:
     for k in range(starts.size - 1):
-        found = np.argsort(scores[starts[k] : starts[k + 1]])
+        first, end = starts[k], starts[k + 1]
+        found = np.argsort(scores[first:end]) if end - first > COMPARED_ROWS else np.arange(end - first)
         for i in range(found.size):  # A slice assignment takes three times as long to compile.
-            order[starts[k] + i] = starts[k] + found[i]
+            order[first + i] = first + found[i]
 
 
 @njit(cache=True, nogil=True)
 def count_in_order(s: F64, ranks: I32, v: F64, starts: I64, n_ranks: int, margin: float, tree: F64) -> tuple[F64, F64]:
-    """Return up and down, (n,) each, for rows whose scores (n,) ascend within each query.
+    """Return up and down, (n,) each, for rows whose scores (n,) ascend within each query of over COMPARED_ROWS rows.
 
     tree (n_ranks + 1,): zeros. The scores (n, 2) may be pairs of numbers as well, and so may the sums in a tree
-    (n_ranks + 1, 2); with such a tree, up and down are pairs, too, (n, 2) each.
+    (n_ranks + 1, 2); with such a tree, up and down are pairs, too, (n, 2) each, and all scores have to ascend.
     """
-    up, down = np.empty((len(s), *tree.shape[1:])), np.empty((len(s), *tree.shape[1:]))
+    up, down = np.zeros((len(s), *tree.shape[1:])), np.zeros((len(s), *tree.shape[1:]))
     for k in range(starts.size - 1):
         first, end = starts[k], starts[k + 1]
+        if tree.ndim == 1 and end - first <= COMPARED_ROWS:
+            _compare(s[first:end], ranks[first:end], v[first:end], margin, up[first:end], down[first:end])
+            continue
         j = end - 1
         for i in range(end - 1, first - 1, -1):
             while j >= first and _is_within(s, i, j, margin):
@@ -163,6 +170,18 @@ def _is_within(s: F64, i: int, j: int, margin: float) -> bool:
     difference, lost = add_two(s[i, 0], -s[j, 0])
     beyond, lost_too = add_two(difference, -margin)
     return bool(beyond + (lost_too + lost + (s[i, 1] - s[j, 1])) < 0.0)
+
+
+@register_jitable
+def _compare(s: F64, ranks: I32, v: F64, margin: float, up: F64, down: F64) -> None:
+    """Add up and down of the rows of a query. The compiler vectorises the inner loops, since they have no branches."""
+    for j in range(s.size):
+        for i in range(s.size):
+            up[i] += v[j] * ((ranks[i] > ranks[j]) & (s[i] - s[j] < margin))
+        for i in range(s.size):
+            down[i] += v[j] * ((ranks[i] < ranks[j]) & (s[j] - s[i] < margin))
+    up *= v
+    down *= v
 
 
 @register_jitable

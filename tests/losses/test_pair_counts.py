@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamsvm.losses.pairs import Pairs, count_pairs
+from streamsvm.losses.pairs import COMPARED_ROWS, Pairs, count_pairs
 from streamsvm.numeric.rows import F64
 
 
@@ -41,6 +43,20 @@ def test_counts_are_those_of_brute_force(problem: tuple[F64, Pairs], margin: flo
     found, expected = count_pairs(scores, pairs, margin), count_by_force(scores, pairs, margin)
     np.testing.assert_array_equal(found[0], expected[0])
     np.testing.assert_array_equal(found[1], expected[1])
+
+
+@given(problems(), st.sampled_from([1.0, 0.0, 0.25]))
+@settings(max_examples=100, deadline=None)
+def test_counts_by_sorting_are_those_by_comparing_all_pairs(problem: tuple[F64, Pairs], margin: float) -> None:
+    """Rows of weight 0 make the queries so large that they are sorted."""
+    scores, pairs = problem
+    own = np.concatenate([np.arange(a, b) + k * COMPARED_ROWS for k, (a, b) in enumerate(pairwise(pairs.starts))])
+    n = len(scores) + COMPARED_ROWS * (len(pairs.starts) - 1)
+    s, ranks, weight = np.zeros(n), np.zeros(n, np.int32), np.zeros(n)
+    s[own], ranks[own], weight[own] = scores, pairs.ranks, pairs.weight
+    longer = Pairs(ranks, weight, pairs.starts + COMPARED_ROWS * np.arange(len(pairs.starts)))
+    for few, many in zip(count_pairs(scores, pairs, margin), count_pairs(s, longer, margin), strict=True):
+        np.testing.assert_array_equal(few, many[own])
 
 
 @given(problems())
