@@ -33,7 +33,7 @@ from numba.extending import register_jitable
 
 from streamsvm.kernels.kernel import absolute
 from streamsvm.losses.classes import read_costs
-from streamsvm.losses.pairs import Pairs, count_in_order
+from streamsvm.losses.pairs import Pairs, clear_tree
 from streamsvm.losses.softmax import count_rows
 from streamsvm.numeric import rounding
 from streamsvm.numeric.rounding import UNIT, add_pairs, add_to_pair, add_two, bound_rounding, multiply_two
@@ -262,13 +262,12 @@ def _add_twice(total: F64, rest: F64, j: int, a: float, b: float, x: float) -> N
     total[j], rest[j] = add_to_pair(total[j], rest[j], b * x)
 
 
-def _count_pairs(scores: F64, pairs: Pairs, *keys: F64) -> tuple[I64, F64, F64]:
-    """Sort the rows of each query by the last key; return the order, and up and down in this order, (n, 2) each."""
+def _sort_rows(pairs: Pairs, *keys: F64) -> tuple[I64, tuple[I32, F64, I64, int]]:
+    """Sort the rows of each query by the last key; return the order, and the pairs of the rows in this order."""
     query = np.repeat(np.arange(len(pairs.starts) - 1), np.diff(pairs.starts))
     order = np.lexsort((*keys, query))
     n_ranks = int(np.max(pairs.ranks, initial=0)) + 1
-    in_order = pairs.ranks[order], pairs.weight[order], pairs.starts, n_ranks
-    return order, *count_in_order(scores[order], *in_order, 1.0, np.zeros((n_ranks + 1, 2)))
+    return order, (pairs.ranks[order], pairs.weight[order], pairs.starts, n_ranks)
 
 
 def measure_losses_exactly(points: Iterable[F64], pairs: Pairs, shorter: F64) -> F64:
@@ -287,8 +286,9 @@ def measure_losses_exactly(points: Iterable[F64], pairs: Pairs, shorter: F64) ->
 
 def _sum_pairs_exactly(scores: F64, pairs: Pairs) -> tuple[float, float, float]:
     """Return loss / K as a pair, and the sum of its terms' magnitudes."""
-    order, up, down = _count_pairs(scores, pairs, scores[:, 1], scores[:, 0])
-    found: tuple[float, float, float] = _sum_pairs(scores[order], up, down, pairs.starts)
+    order, in_order = _sort_rows(pairs, scores[:, 1], scores[:, 0])
+    s = scores[order]
+    found: tuple[float, float, float] = _sum_pairs(s, *_count_pairs(s, *in_order), pairs.starts)
     return found
 
 
@@ -303,9 +303,67 @@ def round_sums(sums: F64, n_rows: int, cost: float) -> tuple[F64, F64]:
 
 def count_pairs_exactly(scores: F64, pairs: Pairs) -> tuple[F64, F64]:
     """Return up and down, as defined in losses.pairs, at scores (n,) and margin 1, as pairs of numbers, (n, 2) each."""
-    order, *counts = _count_pairs(scores, pairs, scores)
+    order, in_order = _sort_rows(pairs, scores)
     up, down = np.empty((len(scores), 2)), np.empty((len(scores), 2))
-    up[order], down[order] = counts
+    up[order], down[order] = _count_pairs(scores[order], *in_order)
+    return up, down
+
+
+@register_jitable
+def _is_within(s: F64, i: int, j: int) -> bool:
+    """Return whether s_i - s_j < 1."""
+    if s.ndim == 1:
+        return bool(s[i] - s[j] < 1.0)
+    difference, lost = add_two(s[i, 0], -s[j, 0])
+    beyond, lost_too = add_two(difference, -1.0)
+    return bool(beyond + (lost_too + lost + (s[i, 1] - s[j, 1])) < 0.0)
+
+
+@register_jitable
+def _add(tree: F64, at: int, value: float) -> None:
+    while at < tree.shape[0]:
+        tree[at, 0], tree[at, 1] = add_to_pair(tree[at, 0], tree[at, 1], value)
+        at += at & -at
+
+
+@register_jitable
+def _sum_up_to(tree: F64, at: int) -> tuple[float, float]:
+    total, rest = 0.0, 0.0
+    while at > 0:
+        total, lost = add_two(total, tree[at, 0])
+        total, rest = add_two(total, lost + (rest + tree[at, 1]))
+        at -= at & -at
+    return total, rest
+
+
+@register_jitable
+def _weigh(tree: F64, at: int, v: float) -> tuple[float, float]:
+    """Return v times the sum of the entries up to a place, as a pair."""
+    total, rest = _sum_up_to(tree, at)
+    product, lost = multiply_two(v, total)
+    return product, lost + v * rest
+
+
+@njit(cache=True, nogil=True)
+def _count_pairs(s: F64, ranks: I32, v: F64, starts: I64, n_ranks: int) -> tuple[F64, F64]:
+    """Return up and down of rows whose scores ascend within each query: numbers (n,), or pairs of numbers (n, 2)."""
+    up, down, tree = np.empty((ranks.size, 2)), np.empty((ranks.size, 2)), np.zeros((n_ranks + 1, 2))
+    for k in range(starts.size - 1):
+        first, end = starts[k], starts[k + 1]
+        j = end - 1
+        for i in range(end - 1, first - 1, -1):
+            while j >= first and _is_within(s, i, j):
+                _add(tree, ranks[j] + 1, v[j])
+                j -= 1
+            up[i, 0], up[i, 1] = _weigh(tree, ranks[i], v[i])
+        clear_tree(tree, ranks[first:end], n_ranks, False)
+        j = first
+        for i in range(first, end):
+            while j < end and _is_within(s, j, i):
+                _add(tree, n_ranks - ranks[j], v[j])
+                j += 1
+            down[i, 0], down[i, 1] = _weigh(tree, n_ranks - 1 - ranks[i], v[i])
+        clear_tree(tree, ranks[first:end], n_ranks, True)
     return up, down
 
 

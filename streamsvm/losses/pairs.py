@@ -8,9 +8,8 @@ rows i, j of one query with rank_i > rank_j, and has the weight v_i v_j. For sco
     loss   = sum over pairs v_i v_j max(0, m - (s_i - s_j)) = m sum_i up_i - sum_i (up_i - down_i) s_i
 
 The paper sweeps over the sorted rows once for each of the R ranks, in O(R n). We use two sweeps that keep the weights
-of the rows already passed in a Fenwick tree over the ranks (Fenwick 1994), in O(n log n + n log R). The same sweeps
-count in twice the precision if the tree holds pairs of numbers (certificates.double_double). In queries of few rows all
-pairs are compared, which is faster, since the loops have no branches.
+of the rows already passed in a Fenwick tree over the ranks (Fenwick 1994), in O(n log n + n log R). In queries of few
+rows all pairs are compared, which is faster, since the loops have no branches.
 
 For sums over whole queries, rows arrive in pieces, because tiles and groups of chunks end in the middle of queries:
 
@@ -45,7 +44,6 @@ import numpy as np
 from numba import njit
 from numba.extending import register_jitable
 
-from streamsvm.numeric.rounding import add_to_pair, add_two, multiply_two
 from streamsvm.numeric.rows import F64, I32, I64, Rows, join_rows
 
 COMPARED_ROWS = 128  # in queries of at most so many rows, comparing all pairs is faster than sorting
@@ -111,16 +109,15 @@ def count_pairs(scores: F64, pairs: Pairs, margin: float) -> tuple[F64, F64]:
 
 
 def sweep_pairs(scores: F64, pairs: Pairs, margin: float) -> tuple[I64, F64, F64]:
-    """Return the rows of each query, sorted by score if they are many, and up and down in that order, (n,) each."""
+    """Return an order of the rows, and up and down in that order, (n,) each. Large queries are sorted by score."""
     if len(pairs.starts) == 2:
         order = np.argsort(scores)
     else:
         order = np.empty(len(scores), np.int64)
         _sort_within(scores, pairs.starts, order)
     n_ranks = int(np.max(pairs.ranks, initial=0)) + 1
-    # The arrays are sorted by score; otherwise the sweeps would miss the cache at every row.
-    in_order = pairs.ranks[order], pairs.weight[order], pairs.starts, n_ranks
-    return order, *count_in_order(scores[order], *in_order, margin, np.zeros(n_ranks + 1))
+    # The arrays are brought into this order; otherwise the sweeps would miss the cache at every row.
+    return order, *_sweep(scores[order], pairs.ranks[order], pairs.weight[order], pairs.starts, n_ranks, margin)
 
 
 @njit(cache=True, nogil=True)
@@ -133,43 +130,29 @@ def _sort_within(scores: F64, starts: I64, order: I64) -> None:
 
 
 @njit(cache=True, nogil=True)
-def count_in_order(s: F64, ranks: I32, v: F64, starts: I64, n_ranks: int, margin: float, tree: F64) -> tuple[F64, F64]:
-    """Return up and down, (n,) each, for rows whose scores (n,) ascend within each query of over COMPARED_ROWS rows.
-
-    tree (n_ranks + 1,): zeros. The scores (n, 2) may be pairs of numbers as well, and so may the sums in a tree
-    (n_ranks + 1, 2); with such a tree, up and down are pairs, too, (n, 2) each, and all scores have to ascend.
-    """
-    up, down = np.zeros((len(s), *tree.shape[1:])), np.zeros((len(s), *tree.shape[1:]))
+def _sweep(s: F64, ranks: I32, v: F64, starts: I64, n_ranks: int, margin: float) -> tuple[F64, F64]:
+    """Return up and down, (n,) each. The scores ascend within each query of more than COMPARED_ROWS rows."""
+    up, down, tree = np.zeros(s.size), np.zeros(s.size), np.zeros(n_ranks + 1)
     for k in range(starts.size - 1):
         first, end = starts[k], starts[k + 1]
-        if tree.ndim == 1 and end - first <= COMPARED_ROWS:
+        if end - first <= COMPARED_ROWS:
             _compare(s[first:end], ranks[first:end], v[first:end], margin, up[first:end], down[first:end])
             continue
         j = end - 1
         for i in range(end - 1, first - 1, -1):
-            while j >= first and _is_within(s, i, j, margin):
+            while j >= first and s[i] - s[j] < margin:
                 _add(tree, ranks[j] + 1, v[j])
                 j -= 1
-            _set_count(up, i, v[i], tree, ranks[i])
-        _clear(tree, ranks[first:end], n_ranks, False)
+            up[i] = v[i] * _sum_up_to(tree, ranks[i])
+        clear_tree(tree, ranks[first:end], n_ranks, False)
         j = first
         for i in range(first, end):
-            while j < end and _is_within(s, j, i, margin):
+            while j < end and s[j] - s[i] < margin:
                 _add(tree, n_ranks - ranks[j], v[j])
                 j += 1
-            _set_count(down, i, v[i], tree, n_ranks - 1 - ranks[i])
-        _clear(tree, ranks[first:end], n_ranks, True)
+            down[i] = v[i] * _sum_up_to(tree, n_ranks - 1 - ranks[i])
+        clear_tree(tree, ranks[first:end], n_ranks, True)
     return up, down
-
-
-@register_jitable
-def _is_within(s: F64, i: int, j: int, margin: float) -> bool:
-    """Return whether s_i - s_j < margin."""
-    if s.ndim == 1:
-        return bool(s[i] - s[j] < margin)
-    difference, lost = add_two(s[i, 0], -s[j, 0])
-    beyond, lost_too = add_two(difference, -margin)
-    return bool(beyond + (lost_too + lost + (s[i, 1] - s[j, 1])) < 0.0)
 
 
 @register_jitable
@@ -186,34 +169,22 @@ def _compare(s: F64, ranks: I32, v: F64, margin: float, up: F64, down: F64) -> N
 
 @register_jitable
 def _add(tree: F64, at: int, value: float) -> None:
-    while at < len(tree):
-        if tree.ndim == 1:
-            tree[at] += value
-        else:
-            tree[at, 0], tree[at, 1] = add_to_pair(tree[at, 0], tree[at, 1], value)
+    while at < tree.size:
+        tree[at] += value
         at += at & -at
 
 
 @register_jitable
-def _set_count(counts: F64, i: int, v: float, tree: F64, at: int) -> None:
-    """Set counts_i to v times the sum of the weights up to a place of the tree."""
-    total, rest = 0.0, 0.0
+def _sum_up_to(tree: F64, at: int) -> float:
+    total = 0.0
     while at > 0:
-        if tree.ndim == 1:
-            total += tree[at]
-        else:
-            total, lost = add_two(total, tree[at, 0])
-            total, rest = add_two(total, lost + (rest + tree[at, 1]))
+        total += tree[at]
         at -= at & -at
-    if tree.ndim == 1:
-        counts[i] = v * total
-    else:
-        counts[i, 0], lost = multiply_two(v, total)
-        counts[i, 1] = lost + v * rest
+    return total
 
 
 @register_jitable
-def _clear(tree: F64, ranks: I32, n_ranks: int, reverse: bool) -> None:
+def clear_tree(tree: F64, ranks: I32, n_ranks: int, reverse: bool) -> None:
     """Reset to zero only the entries that the rows changed, since a query may have far fewer rows than ranks."""
     if ranks.size >= n_ranks:
         tree[:] = 0.0

@@ -355,7 +355,7 @@ MOST_RANKS = 16  # With more ranks, the buckets of a histogram would be too wide
 
 @dataclass(frozen=True)
 class FewRanks(FoundPairs):
-    """Pairs of rows of few ranks, of each of which the sample has some rows with the weight of all rows of this rank.
+    """Pairs of rows of few ranks. The sample has some rows of each rank, with the weight of all rows of the rank.
 
     totals: the total weight of each rank.
     """

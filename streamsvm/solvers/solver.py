@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from itertools import pairwise
 from typing import Any, Literal
 
@@ -249,8 +249,14 @@ class Wrapper(Solver):
 
 def describe_parameters(parameters: Any, *left_out: str) -> dict[str, Any]:
     """Return the fields of a dataclass as JSON. left_out: the fields that a resumed run need not share."""
-    told = {name: value for name, value in asdict(parameters).items() if name not in left_out}
-    return {name: list(value) if isinstance(value, tuple) else value for name, value in told.items()}
+    told = {name: value for name, value in vars(parameters).items() if name not in left_out}
+    return {name: _to_json(value) for name, value in told.items()}
+
+
+def _to_json(value: Any) -> Any:
+    if is_dataclass(value):
+        return describe_parameters(value)
+    return list(value) if isinstance(value, tuple) else value
 
 
 def share_memory(options: TrainOptions, n_problems: int, process_bytes: int) -> TrainOptions:

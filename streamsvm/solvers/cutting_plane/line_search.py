@@ -387,9 +387,8 @@ def solve_any_loss(settings: Any, search: Search, sample: Sample | None, state: 
         state, losses, found, passes = yield from search.evaluate(settings, sample, state, W)
         loss = float(losses[0]) if before.passes else np.inf  # the first step has no minimiser of a master problem
         violation = (loss - state.slack) / max(state.total_cost, np.finfo(float).tiny)
-        objectives = np.einsum("kj,kj->k", W, W) / 2 + losses
-        best = int(np.argmin(np.where(np.isnan(objectives), np.inf, objectives)))
-        state = cuts.move_to(state, W[best], objectives[best], state.bound_loss(np.abs(W[best])))
+        for w, objective in zip(W, np.einsum("kj,kj->k", W, W) / 2 + losses, strict=True):
+            state = cuts.move_to(state, w, objective, state.bound_loss(np.abs(w)))
         state = take_cuts(state, before, found, settings.max_cuts, settings.tol, passes)
         yield Step(state, state.progress, cuts.find_status(state, settings.tol, settings.epsilon, violation))
 

@@ -45,8 +45,8 @@ ROWS_A_FEATURE = 8  # with fewer sampled rows per feature, the model would be wo
 MOST_FEATURES = SAMPLE_ROWS // ROWS_A_FEATURE  # with more features, the cuts of the model would take too much memory
 MODEL_SHARE = 0.1  # the model is minimised to this share of the tolerance
 MOST_STEPS = 100  # the largest number of steps on the model
-FLAT = 0.01  # a line search ends where the slope is at most this share of the first slope
-CLOSE = 0.01  # or if the interval of the minimum is at most this share of the step
+FLAT = 0.01  # a line search ends where the slope is at most this share of the first slope,
+CLOSE = 0.01  # or where the interval of the minimum is at most this share of the step
 SHORTEST = 2.0**-12  # a cut made after a shorter step of a line search would be nearly a known cut
 MOST_SECANTS = 40  # the largest number of secants of a line search
 AHEAD = 0.1  # the step for the cut if P rises from the start of the segment
@@ -148,8 +148,9 @@ def find_step(sample: Sample, start: F64, change: F64, squares: F64, slope: floa
     """Return the step in [0, 1] that nearly minimises P on the sample.
 
     The scores of the sample's rows at a step t are start + t change. The zero of the slope of P is found by secants
-    (the Illinois method, Dowell & Jarratt 1971). The result is the upper end of the last interval, just beyond the
-    minimum. Some rows become active at the minimum, and a cut made just before it would repeat a known cut.
+    (the Illinois method, Dowell & Jarratt 1971), until the slope is small or the interval short, or after MOST_SECANTS.
+    The result is the upper end of the last interval, which lies beyond the minimum. Some rows become active at the
+    minimum, and a cut made just before it would repeat a known cut.
 
     squares (2,): the slope of 1/2 |w|^2 at the step t is squares[0] + t squares[1]. slope: the exact slope of P at 0
     (None: the sample's slope).
@@ -170,11 +171,11 @@ def find_step(sample: Sample, start: F64, change: F64, squares: F64, slope: floa
         step = max(low + (high - low) * (at_low / (at_low - at_high)), SHORTEST)
         found = find_slope(step) + correction
         share = 0.5 if before * found > 0.0 else 1.0  # so that the next secant moves the end that stayed twice
-        if found > 0.0:
+        if found >= 0.0:
             high, at_high, at_low = step, found, share * at_low
         else:
             low, at_low, at_high = step, found, share * at_high
-        if 0.0 < found <= -FLAT * exact or high - low <= max(CLOSE * high, SHORTEST):
+        if 0.0 <= found <= -FLAT * exact or high - low <= max(CLOSE * high, SHORTEST):
             break
         before = found
     return high

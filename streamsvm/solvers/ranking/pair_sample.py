@@ -15,7 +15,7 @@ from streamsvm.solvers.cutting_plane.score_model import SEARCHED_ROWS, LossAt, S
 
 
 def measure_pairs(scores: F64, pairs: Pairs, cost: float) -> LossAt:
-    """Return the loss and the cut at scores (n,), in O(n log n)."""
+    """Return the loss and the cut at scores (n,)."""
     order, up, down = sweep_pairs(scores, pairs, 1.0)
     offset, coefs = cost * float(np.sum(up)), np.empty(len(scores))
     coefs[order] = cost * (up - down)

@@ -19,8 +19,8 @@ s_i is the score of row i; up and down are c+ and c- of Algorithm 2 (losses.pair
 of three ways.
 
 `PairSearch` makes two passes. The first returns the scores of all rows at the points, with which the driver counts the
-pairs by sorts. The second sums the rows for the cuts. In the other two ways, the tasks that read the rows sum losses
-and cuts, so the driver's memory does not grow with the number of rows.
+pairs. The second sums the rows for the cuts. In the other two ways, the tasks that read the rows sum losses and cuts,
+so the driver's memory does not grow with the number of rows.
 
 `QuerySearch` is for rows in queries. Pairs are formed only within a query. So the loss of all pairs and its cut are
 sums over queries, just as in classification they are sums over rows, and no vector has an entry per row (losses.pairs).
@@ -81,10 +81,10 @@ class Ranking(CutSettings):
     def choose_points(self, sample: Sample, state: State) -> tuple[State, F64]:
         """Return the state and the points (k, d) of the next step; before the first pass, the first of these is w = 0.
 
-        The master's minimiser is the first point of a later step of the paper's algorithm, and if its stop is asked
-        for. If the run is stuck, this point is slightly lengthened. There, pairs of high cost have margins of 1 up to
-        rounding, and rounding gives some of them a loss. Their losses hide pairs of low cost, and each step finds the
-        same cut again. Slightly farther on, none of these pairs has a loss.
+        In the paper's algorithm, and if the paper's stop is asked for, the first point of a later step is the master's
+        minimiser. If the run is stuck, this point is slightly lengthened. There, pairs of high cost have margins of 1 up
+        to rounding, and rounding gives some of them a loss. Their losses hide pairs of low cost, and each step finds
+        the same cut again. Slightly farther on, none of these pairs has a loss.
         """
         if state.stuck >= DOUBTFUL_STEPS and self.epsilon is None:
             state = replace(state, master_w=(1.0 + LONGER[state.stuck % len(LONGER)]) * state.master_w)
@@ -210,7 +210,10 @@ def take_exact(settings: Ranking, state: State, points: F64, sums: F64, n_rows: 
     losses, rounding = round_sums(sums, n_rows, settings.pair_cost)
     is_apart = (losses == 0.0) & (shorten(state, points) < 1.0) & (sums[:, 3] <= 0.0)
     missed = bound_score(points.shape[1]) * (np.abs(points) @ state.magnitudes)
-    return cuts.take_exact(state, points, losses, rounding + np.where(is_apart, 0.0, missed))[0]
+    rounding = rounding + np.where(is_apart, 0.0, missed)
+    for k in range(len(points)):  # one by one: a point that is not the lowest may be better despite rounding
+        state = cuts.take_exact(state, points[k : k + 1], losses[k : k + 1], rounding[k : k + 1])[0]
+    return state
 
 
 @dataclass
@@ -280,7 +283,7 @@ class QuerySearch:
 
 @dataclass
 class HistogramSums(RowTotals):
-    """Sums over rows, whose coefs in the cuts the histograms determine.
+    """Sums over rows. The histograms determine the coefs of the rows in the cuts.
 
     of_rows: the sums, for instance the cuts (c, d). seen: for each cut, the sums of the rows' weights by page, bucket
     and rank.
