@@ -58,3 +58,12 @@ def find_slopes(shares: Values, y: I32, costs: Values) -> Values:
     slopes[np.arange(len(y)), y] -= 1.0
     slopes *= costs[:, None]
     return slopes
+
+
+def change_slopes(shares: Values, along: Values, costs: Values) -> Values:
+    """Return the changes of the slopes, (n, K), for small changes `along` of the scores.
+
+    They are C_i (diag p_i - p_i p_i') along_i.
+    """
+    changes: Values = shares * (along - np.einsum("ik,ik->i", shares, along)[:, None])
+    return changes * costs[:, None]

@@ -244,12 +244,6 @@ class CrammerSingerOptions(OptionSet):
     max_cuts: int | None = count(4, help="the most cuts that are kept at once")
 
 
-class SoftmaxOptions(OptionSet):
-    """The options of multinomial logistic regression."""
-
-    intercept_scaling: float = bias_feature()
-
-
 class CuttingPlane(OptionSet):
     """Cutting planes, with the options that they have for the hinge loss; for other losses they have fewer."""
 
@@ -282,7 +276,7 @@ class OneClassOptions(OptionSet):
 
 
 class NewtonOptions(OptionSet):
-    """The options of Newton's method for one problem after another."""
+    """The options of Newton's method for one problem after another, and of multinomial logistic regression."""
 
     intercept_scaling: float = bias_feature()
 

@@ -170,7 +170,7 @@ SOLVERS = [
     replace(
         CUTTING_PLANE,
         losses=("softmax",),
-        own=own_options.SoftmaxOptions,
+        own=own_options.NewtonOptions,
         solver="streamsvm.solvers.softmax.setup:SoftmaxSolver",
         compiled=("softmax",),
     ),

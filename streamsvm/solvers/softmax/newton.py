@@ -32,7 +32,7 @@ import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
 from streamsvm.losses.classes import read_costs
-from streamsvm.losses.softmax import find_slopes, measure
+from streamsvm.losses.softmax import change_slopes, find_slopes, measure
 from streamsvm.numeric.rows import F64, Rows, Values, to_factor
 from streamsvm.system import deadline, interrupts
 from streamsvm.system.threads import map_on_threads
@@ -127,12 +127,7 @@ class Sample:
 
     def multiply(self, shares: list[Values], U: F64) -> F64:
         """Return the product of the Hessian of the loss with a direction U (K, d+1)."""
-
-        def work(part: Any, along: Values, p: Values) -> F64:
-            bent = p * (along - np.einsum("ik,ik->i", p, along)[:, None])
-            return self._combine(part, bent * part[2][:, None])
-
-        return self._sum(work, self.score(U), shares)
+        return self._sum(lambda part, f, p: self._combine(part, change_slopes(p, f, part[2])), self.score(U), shares)
 
     def sum_hessian(self, shares: list[Values]) -> F64:
         """Return the Hessian of the loss, (width, width)."""
@@ -184,9 +179,7 @@ class Sample:
     def _sum_squares(self, X: Any, weights: Values, is_diagonal: bool) -> F64:
         """Return the sum of weight_i x_i x_i', or its diagonal."""
         if is_diagonal:
-            own = self.bias_feature**2 * float(np.sum(weights))
-            diagonal: F64 = np.append(weights @ (X * X), own).astype(np.float64)
-            return diagonal
+            return np.append(weights @ (X * X), self.bias_feature**2 * float(np.sum(weights))).astype(np.float64)
         x = np.column_stack((to_array(X), np.full(len(weights), self.bias_feature, X.dtype)))
         matrix: F64 = ((weights[:, None] * x).T @ x).astype(np.float64)
         return matrix
@@ -233,12 +226,17 @@ def weigh(shares: Values, costs: Values) -> Any:
     return costs * (1.0 - np.einsum("ik,ik->i", shares, shares))
 
 
+def add_slopes(total: F64, X: Any, slopes: Values, bias_feature: float) -> None:
+    """Add the rows times their slopes for each class, (n, K), to the total (K, d+1)."""
+    total[:, :-1] += (X.T @ slopes).T
+    total[:, -1] += bias_feature * np.sum(slopes, axis=0)
+
+
 def add_fit(total: F64, X: Any, shares: Values, costs: Values, bias_feature: float) -> None:
     """Add the sums of p_i (p_i, x_i)', weighted by C_i (1 - |p_i|^2), to the total (K, K + d+1)."""
     weighted, n_classes = weigh(shares, costs)[:, None] * shares, shares.shape[1]
     total[:, :n_classes] += weighted.T @ shares
-    total[:, n_classes:-1] += (X.T @ weighted).T
-    total[:, -1] += bias_feature * np.sum(weighted, axis=0)
+    add_slopes(total[:, n_classes:], X, weighted, bias_feature)
 
 
 def find_means(fit: F64) -> Any:

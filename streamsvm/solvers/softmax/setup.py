@@ -9,7 +9,7 @@ import numpy as np
 
 from streamsvm.data.rows.source import RowSource, find_largest_tile, plan_groups
 from streamsvm.losses.softmax import score_bytes
-from streamsvm.numeric.rows import Rows
+from streamsvm.numeric.rows import Rows, draw_sample
 from streamsvm.options import TrainOptions, count_driver_threads
 from streamsvm.passes import MemoryNeed, Requests
 from streamsvm.problems.classification import MULTINOMIAL
@@ -17,9 +17,9 @@ from streamsvm.solvers.crammer_singer.setup import ClassModel
 from streamsvm.solvers.cutting_plane.cuts import add_magnitudes, master_bytes, most_cuts, start_magnitudes
 from streamsvm.solvers.cutting_plane.master import scale_costs, solve_master
 from streamsvm.solvers.cutting_plane.setup import NO_ROWS
-from streamsvm.solvers.options import SoftmaxOptions
+from streamsvm.solvers.options import NewtonOptions
 from streamsvm.solvers.softmax.newton import MOST_AXES, MOST_CURVED, PART_ROWS, SUMMED_PARTS
-from streamsvm.solvers.softmax.solver import FIRST_STEPS, SECANTS, STEPS, WIDE, Softmax, State, solve
+from streamsvm.solvers.softmax.solver import SECANTS, STEPS, WIDE, Softmax, State, solve
 from streamsvm.solvers.solver import Budget, FirstSample, Solver
 
 MORE_COPIES = 2  # copies of the sample while it is fetched, besides those that are held
@@ -38,16 +38,15 @@ class SoftmaxSolver(ClassModel, Solver):
 
     name, compiled = "cutting-plane", ("softmax",)
 
-    def __init__(self, source: RowSource, options: TrainOptions, own: SoftmaxOptions, budget: Budget) -> None:
+    def __init__(self, source: RowSource, options: TrainOptions, own: NewtonOptions, budget: Budget) -> None:
         told = MULTINOMIAL.tell_loss(source, options)
         costs, tol = tuple(told["class_costs"]), float(options.tol)
         self.source, self.bias_feature = source, own.intercept_scaling
         self.width = len(costs) * (source.n_features + 1)
         about: dict[str, Any] = {"bias_feature": own.intercept_scaling, "tol": tol, "seed": options.seed}
         most = min(most_cuts(self.width), max(LEAST_CUTS, CUTS_BYTES // (8 * self.width)))
-        limits = {"threads": count_driver_threads(options), "max_cuts": most}
-        self.parameters = Softmax(class_costs=costs, resident_rows=1, **limits, **about)
-        threads = self.parameters.threads
+        threads = count_driver_threads(options)
+        self.parameters = Softmax(class_costs=costs, resident_rows=1, threads=threads, max_cuts=most, **about)
         need = self.memory(threads)
         levels = (len(plan_groups(source)) - 1).bit_length()  # of the tree of sums; one total waits on each of them
         other = need.driver_bytes + need.shared_bytes + need.walk_bytes + threads * source.stream_bytes()
@@ -65,8 +64,10 @@ class SoftmaxSolver(ClassModel, Solver):
         return (3 if is_float64 else 1) * row_bytes + 8 * ROW_VECTORS, (8 if is_float64 else 4) * n_classes
 
     def start(self) -> Any:
-        """Return the state at W = 0, without cuts."""
-        return self.parameters.start(self.width, self.source.n_rows, self.source.is_shuffled)
+        """Return the state at W = 0, without cuts, and with a sample."""
+        n_rows, own = self.source.n_rows, self.parameters
+        resident = draw_sample(own.resident_rows, n_rows, own.seed, self.source.is_shuffled)
+        return replace(State.at_zero(self.width), resident=resident, n_rows=n_rows)
 
     def warm_start(self, before: State, factor: float) -> State:
         """Return the initial state for costs `factor` times larger, with the cuts and the sample of the state."""
@@ -87,8 +88,8 @@ class SoftmaxSolver(ClassModel, Solver):
         """
         width, K, most = self.width, len(self.parameters.class_costs), self.parameters.most_cuts(self.width)
         is_summed = width <= MOST_CURVED
-        curved = 8 * (width**2 if is_summed else K * K + width)
-        points = 8 * (max(len(FIRST_STEPS), len(STEPS)) + 1) * width
+        curved = 8 * (width**2 if is_summed else K * K + 2 * width)
+        points = 8 * (len(STEPS) + 2) * width
         n, (row_bytes, class_bytes) = self.parameters.resident_rows, self._find_row_bytes()
         held = 8 * (most + HELD_VECTORS) * width + 16 * most**2 + 2 * curved + n * row_bytes
         axes = 8 * (self.source.n_features + 1) ** 2 if self.source.n_features <= MOST_AXES else 0
@@ -96,8 +97,7 @@ class SoftmaxSolver(ClassModel, Solver):
         step += 4 * PART_ROWS * self.source.n_features + SCORES * n * class_bytes
         step += PART_SCORES * self.parameters.threads * min(PART_ROWS, self.source.n_rows) * class_bytes
         new = 8 * (most + NEW_VECTORS) * width + 2 * curved + master_bytes(width, most)
-        turn = max(step, new, MORE_COPIES * n * row_bytes)
-        turn = max(0, turn - LEAST_TOTALS * (points + curved))
+        turn = max(0, max(step, new, MORE_COPIES * n * row_bytes) - LEAST_TOTALS * (points + curved))
         walk = threads * score_bytes(K, find_largest_tile(self.source))
         return MemoryNeed(held + turn, turn, points + curved, 2 * points, walk_bytes=walk)
 

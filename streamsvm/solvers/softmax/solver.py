@@ -22,7 +22,10 @@ A step to the master's minimiser replaces a step of the model that did not lower
 planes with a line search do, even if the sample misleads.
 
 If W has few entries, a pass also sums the Hessian of the loss of all rows at one point. The model is then corrected by
-half the quadratic form of the difference between this Hessian and the Hessian of the sample.
+half the quadratic form of the difference between this Hessian and the Hessian of the sample. With more entries, the
+model is the first Hessian of L-BFGS. Its secants are the last moves of the best point and, first of all, the product of
+the Hessian of all rows with W, which the pass sums. Along W the model would be too stiff: the rows near a border between
+classes have most of the curvature, and their scores vary less than those of other rows.
 
 Sources: Shamir, Srebro & Zhang 2014, "Communication-efficient distributed optimization using an approximate Newton-type
 method", ICML (the corrected loss); Franc & Sonnenburg 2008, "Optimized cutting plane algorithm for support vector
@@ -40,15 +43,15 @@ from typing import Any
 import numpy as np
 
 from streamsvm.losses.classes import read_costs
-from streamsvm.losses.softmax import count_rows, find_slopes, measure
-from streamsvm.numeric.rows import F64, I64, Rows, draw_sample, find_first_rows, to_factor
+from streamsvm.losses.softmax import change_slopes, count_rows, find_slopes, measure
+from streamsvm.numeric.rows import F64, I64, Rows, find_first_rows, to_factor
 from streamsvm.passes import All, Requests, Scan, Step, Take, grows
 from streamsvm.solvers.cutting_plane import cuts
 from streamsvm.solvers.cutting_plane.cuts import CutSettings, CutState, RowSums
 from streamsvm.solvers.cutting_plane.line_search import CutTotals
 from streamsvm.solvers.cutting_plane.master import take_cuts
 from streamsvm.solvers.softmax import newton
-from streamsvm.solvers.softmax.newton import MOST_CURVED, PART_ROWS, Model, Sample, add_fit, add_hessian, minimise
+from streamsvm.solvers.softmax.newton import MOST_CURVED, Sample, minimise
 
 FIRST_STEPS = (0.3, 0.7, 1.0)  # points of the first step, from 0 to the sample's minimiser: it may overfit
 STEPS = (0.5, 0.75, 1.0, 1.5)  # points of a later step, as multiples of the last step taken
@@ -62,33 +65,39 @@ HIGH_COST = 1e4  # and all costs are lower: the curvature of the penalty is 1, w
 FEW = 8  # the minimiser of one row in FEW is the start for a sample of more than FEW parts
 FIT_ROWS = 0.2  # so many rows for each dimension of the fit give it half of the model; a feature needs 1
 SECANTS = 4  # the largest number of moves kept for L-BFGS
+NEAR = 0.1  # the product of the Hessian with W is a secant up to this relative distance from where it was summed
+ASIDE = 0.1  # the distance of the point beside a step, as a share of the step (largest entries)
 CURVED_AT = 2  # the Hessian is summed at this point of a pass, the third, unless the only point is that of all rows
 
 
-def follow_secants(gradient: F64, moves: F64, changes: F64, step: Callable[[F64], F64]) -> F64:
+def follow_secants(gradient: F64, secants: Sequence[tuple[F64, F64]], step: Callable[[F64], F64]) -> F64:
     """Return the step of L-BFGS (Nocedal & Wright 2006, Algorithm 7.4).
 
-    step: the step for a gradient without secants.
+    secants: moves, and the changes of the gradient along them; the last counts most. step: the step for a gradient
+    without secants.
     """
-    scales, shares = 1.0 / np.einsum("pj,pj->p", moves, changes), np.zeros(len(moves))
-    for k in reversed(range(len(moves))):
-        shares[k] = scales[k] * float(moves[k] @ gradient)
-        gradient = gradient - shares[k] * changes[k]
-    found = step(gradient)
-    for k in range(len(moves)):
-        found = found - (shares[k] + scales[k] * float(changes[k] @ found)) * moves[k]
-    return found
+    if not secants:
+        return step(gradient)
+    *others, (move, change) = secants
+    product = float(move @ change)
+    share = float(move @ gradient) / product
+    found = follow_secants(gradient - share * change, others, step)
+    return found - (share + float(change @ found) / product) * move
 
 
 @dataclass
 class SoftmaxTotals(CutTotals):
-    """The sums at k points, and at one of them the Hessian or the fit of `add_fit` (empty if it is not summed)."""
+    """The sums at k points, and at one of them the sums of the curvature (empty if they are not summed).
+
+    These sums are the Hessian or, with many weights, those of newton.add_fit (K, K + d+1), and to their right the
+    product of the Hessian with the weights (K, d+1).
+    """
 
     curvature: F64
 
 
 def start_totals(shape: tuple[int, ...], curved: tuple[int, int]) -> SoftmaxTotals:
-    """Return zero totals for points of this shape (k, K, d+1). curved: the shape of the Hessian, or of the fit."""
+    """Return zero totals for points of this shape (k, K, d+1). curved: the shape of the sums of the curvature."""
     return SoftmaxTotals(np.zeros(shape[0]), np.zeros(shape[0]), np.zeros(shape), np.zeros(curved))
 
 
@@ -100,18 +109,19 @@ def add_points(totals: SoftmaxTotals, rows: Rows, W: F64, class_costs: F64, bias
         tile, own = rows.slice(part), costs[part]
         X = to_factor(tile.X)
         for k, weights in enumerate(W):
-            found = measure(X @ weights[:, :-1].T + bias_feature * weights[:, -1], tile.codes, own)
-            slopes = find_slopes(found.shares, tile.codes, own)
+            scores = X @ weights[:, :-1].T + bias_feature * weights[:, -1]
+            found = measure(scores, tile.codes, own)
             totals.losses[k] += found.loss
             totals.costs[k] += found.entropy
-            totals.gradients[k, :, :-1] += (X.T @ slopes).T
-            totals.gradients[k, :, -1] += bias_feature * np.sum(slopes, axis=0)
+            newton.add_slopes(totals.gradients[k], X, find_slopes(found.shares, tile.codes, own), bias_feature)
             if k != CURVED_AT or not len(totals.curvature):
                 continue
             if len(totals.curvature) > len(weights):
-                add_hessian(totals.curvature, X, found.shares.astype(np.float32), own, bias_feature)
-            else:
-                add_fit(totals.curvature, X, found.shares, own, bias_feature)
+                newton.add_hessian(totals.curvature, X, found.shares.astype(np.float32), own, bias_feature)
+                continue
+            fit, product = np.split(totals.curvature, [-weights.shape[1]], axis=1)
+            newton.add_fit(fit, X, found.shares, own, bias_feature)
+            newton.add_slopes(product, X, change_slopes(found.shares, scores, own), bias_feature)
 
 
 @dataclass
@@ -121,7 +131,7 @@ class State(CutState):
     slope: the gradient of L at best_w. step: the last step taken, as a share of the whole step. resident: the numbers
     of the sample's rows, ascending. n_rows: the number of all rows. moves, changes (p, width): the last moves of the
     best point, and the changes of the gradient of P. curved_at (width,), curvature: a point of the last pass, and the
-    Hessian of L there (width, width) or, with many weights, the sums of `add_fit` (K, K + d+1).
+    Hessian of L there or, with many weights, other sums (SoftmaxTotals).
     """
 
     slope: F64 = grows("d")
@@ -148,11 +158,6 @@ class Softmax(CutSettings):
     bias_feature: float = 1.0
     threads: int = 1
 
-    def start(self, width: int, n_rows: int, is_shuffled: bool) -> State:
-        """Return the state before the first pass: W = 0, and a sample."""
-        resident = draw_sample(self.resident_rows, n_rows, self.seed, is_shuffled)
-        return replace(State.at_zero(width), resident=resident, n_rows=n_rows)
-
     def shape(self, vectors: F64) -> F64:
         """Return flat vectors (.., width) as matrices (.., K, d+1)."""
         return vectors.reshape(*vectors.shape[:-1], len(self.class_costs), -1)
@@ -169,19 +174,21 @@ class Softmax(CutSettings):
         return Sample(rows, np.array(self.class_costs), self.bias_feature, self.threads, dtype)
 
     def minimise(self, sample: Sample, state: State) -> F64:
-        """Return the minimiser of the model, (width,), or of the sample's own problem if there is no best point."""
+        """Return the minimiser of the model, (width,), or of the sample's own problem if there is no best point.
+
+        If the numbers are too large for both, return the minimiser of the master problem.
+        """
         start, is_all = self.shape(state.best_w), sample.n_rows == state.n_rows
         if not len(state.slope) or not len(state.curvature) or is_all:
-            share = ALL_SHARE * self.tol if is_all else FIRST_SHARE
-            free = Model(np.zeros_like(start), start)
-            if sample.n_rows > FEW * PART_ROWS and not state.passes:
+            free = newton.Model(np.zeros_like(start), start)
+            if sample.n_rows > FEW * newton.PART_ROWS and not state.passes:
                 start = minimise(sample.thin(sample.n_rows // FEW)[0], free, start, 0.0, FIRST_SHARE)
-            found = minimise(sample, free, start, 0.0, share)
+            found = minimise(sample, free, start, 0.0, ALL_SHARE * self.tol if is_all else FIRST_SHARE)
         else:
             found = self._step_from(sample, state, start)
         # The loss does not depend on the mean over the classes, which is 0 at the optimum.
         flat: F64 = (found - np.mean(found, axis=0)).ravel()
-        return flat
+        return flat if np.isfinite(flat).all() else state.master_w
 
     def _step_from(self, sample: Sample, state: State, start: F64) -> F64:
         """Return the minimiser of the model at the best point.
@@ -198,7 +205,8 @@ class Softmax(CutSettings):
             E = state.curvature - own * sample.sum_hessian(point.shares)
             solve = newton.factorise(state.curvature)
         else:
-            fitted, rest, means = sample.sum_features(point.shares, newton.find_means(state.curvature))
+            means = newton.find_means(state.curvature[:, : -start.shape[1]])
+            fitted, rest, means = sample.sum_features(point.shares, means)
             of_fit = max(own, newton.find_share(n_counted, FIT_ROWS * min(start.shape[1], len(start) - 1)))
             shrunk = sample.shrink(point.shares, means, of_fit, own)
             B = (1.0 - of_fit) * fitted + (1.0 - own) * rest
@@ -211,18 +219,21 @@ class Softmax(CutSettings):
             return A @ (U * B if B.ndim == 1 else U @ B)
 
         def step(gradient: F64) -> F64:
-            model = Model(self.shape(gradient) - known, start, bend, solve)
+            model = newton.Model(self.shape(gradient) - known, start, bend, solve)
             return (minimise(shrunk, model, start, wanted, scores=scores) - start).ravel()
 
-        gradient = state.best_w + state.slope
-        found = step(gradient) if is_exact else follow_secants(gradient, state.moves, state.changes, step)
+        gradient, secants = state.best_w + state.slope, list(zip(state.moves, state.changes, strict=True))
+        farther = np.linalg.norm(state.best_w - state.curved_at) / NEAR
+        if not is_summed and farther < np.linalg.norm(state.best_w):
+            secants.insert(0, (state.curved_at, state.curved_at + state.curvature[:, -start.shape[1] :].ravel()))
+        found = step(gradient) if is_exact else follow_secants(gradient, secants, step)
         return start + self.shape(found)
 
     def look_at(self, points: F64, held: Rows | None) -> Scan:
         """Return the scan for the losses, the cuts and the sums of the loss at the points, (k, width)."""
         W = self.shape(points)
         n_classes, width = W.shape[1:]
-        curved = (W[0].size, W[0].size) if W[0].size <= MOST_CURVED else (n_classes, n_classes + width)
+        curved = (W[0].size, W[0].size) if W[0].size <= MOST_CURVED else (n_classes, n_classes + 2 * width)
         start = partial(start_totals, W.shape, curved if len(points) > CURVED_AT else (0, 0))
         return Scan(start, add_points, add, (W, np.array(self.class_costs), self.bias_feature), held=held)
 
@@ -230,20 +241,8 @@ class Softmax(CutSettings):
         """Return the state with the sums of the curvature that the scan found, and the cuts at the points."""
         if len(found.curvature) and np.isfinite(found.curvature).all():
             state = replace(state, curved_at=points[CURVED_AT], curvature=found.curvature)
-        sizes = np.full(len(points), state.total_cost)
-        return state, RowSums(-found.gradients.reshape(points.shape), found.costs, sizes)
-
-    def take_move(self, before: State, state: State) -> State:
-        """Return the state with the move of the best point since the state `before`."""
-        move = state.best_w - before.best_w
-        if not len(before.slope) or not np.any(move):
-            return state
-        change = move + state.slope - before.slope
-
-        def keep(vectors: F64, new: F64) -> F64:
-            return np.append(vectors.ravel(), new).reshape(-1, len(new))[-SECANTS:]
-
-        return replace(state, moves=keep(state.moves, move), changes=keep(state.changes, change))
+        vectors = -found.gradients.reshape(points.shape)
+        return state, RowSums(vectors, found.costs, np.full(len(points), state.total_cost))
 
     def take_rounding(self, state: State, answers: Sequence[Any]) -> State:
         """Return the state with the magnitudes, which are the last answer in the first pass.
@@ -270,23 +269,40 @@ def solve(settings: Softmax, state: State) -> Requests:
         before = state
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             end = settings.minimise(sample, state) if state.stuck % 2 == 0 else state.master_w
-        end = end if np.isfinite(end).all() else state.master_w
         steps = state.step * np.array(STEPS) if len(state.slope) else np.array(FIRST_STEPS)
         steps = np.array([state.step]) if sample.n_rows == state.n_rows else steps  # all rows: the model is P itself
         points = state.best_w + steps[:, None] * (end - state.best_w)
+        if len(steps) == len(STEPS):
+            points, steps = add_beside(state, points), np.append(steps, steps[CURVED_AT])
         looks = cuts.look_for_rounding(state, None, class_costs, settings.bias_feature, len(class_costs))
         found, *others = yield All([settings.look_at(points, held), *(replace(look, held=held) for look in looks)])
         state = settings.take_rounding(state, others)
         state, new = settings.read(state, points, found)
-        state = settings.take_move(before, take_best(state, points, steps, found, new))
-        state = take_cuts(state, before, new, settings.max_cuts, settings.tol)
+        state = take_cuts(take_best(state, points, steps, found, new), before, new, settings.max_cuts, settings.tol)
         del before, points, found, new, end, others  # otherwise held during the checkpoint and the next step
         yield Step(state, state.progress, cuts.find_status(state, settings.tol))
 
 
+def add_beside(state: State, points: F64) -> F64:
+    """Return the points of a step, and a point beside one of them, against the gradient.
+
+    The lower bound lacks 1/2 |gradient|^2, most of it along directions of high curvature. A cut at this point shows how
+    the gradient changes in these directions.
+    """
+    gradient, point = state.best_w + state.slope, points[CURVED_AT]
+    size, largest = np.max(np.abs(point - state.best_w)), max(np.max(np.abs(gradient)), np.finfo(float).tiny)
+    return np.vstack((points, point - ASIDE * size / largest * gradient))
+
+
 def take_best(state: State, points: F64, steps: F64, found: CutTotals, new: RowSums) -> State:
-    """Return the state moved to the best of the points if it lowers P, and with the step for the next pass."""
+    """Return the state moved to the best of the points if it lowers P, with this secant and the next pass's step."""
     moved, best = cuts.move_to_lowest(state, points, found.losses)
     if moved is state:
         return replace(state, step=state.step / 4)
-    return replace(moved, slope=-new.vectors[best], step=float(np.clip(steps[best], 0.25, 1.0)))
+    moved = replace(moved, slope=-new.vectors[best], step=float(np.clip(steps[best], 0.25, 1.0)))
+    move = moved.best_w - state.best_w
+    if not len(state.slope) or not np.any(move):
+        return moved
+    secant = zip((state.moves, state.changes), (move, move + moved.slope - state.slope), strict=True)
+    moves, changes = (np.append(kept, last).reshape(-1, len(move))[-SECANTS:] for kept, last in secant)
+    return replace(moved, moves=moves, changes=changes)
