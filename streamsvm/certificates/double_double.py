@@ -33,7 +33,7 @@ from numba.extending import register_jitable
 
 from streamsvm.kernels.kernel import absolute
 from streamsvm.losses.classes import read_costs
-from streamsvm.losses.pairs import Pairs, clear_tree
+from streamsvm.losses.pairs import Pairs
 from streamsvm.losses.softmax import count_rows
 from streamsvm.numeric import rounding
 from streamsvm.numeric.rounding import UNIT, add_pairs, add_to_pair, add_two, bound_rounding, multiply_two
@@ -287,8 +287,7 @@ def measure_losses_exactly(points: Iterable[F64], pairs: Pairs, shorter: F64) ->
 def _sum_pairs_exactly(scores: F64, pairs: Pairs) -> tuple[float, float, float]:
     """Return loss / K as a pair, and the sum of its terms' magnitudes."""
     order, in_order = _sort_rows(pairs, scores[:, 1], scores[:, 0])
-    s = scores[order]
-    found: tuple[float, float, float] = _sum_pairs(s, *_count_pairs(s, *in_order), pairs.starts)
+    found: tuple[float, float, float] = _sum_pairs(scores[order], *in_order)
     return found
 
 
@@ -312,8 +311,6 @@ def count_pairs_exactly(scores: F64, pairs: Pairs) -> tuple[F64, F64]:
 @register_jitable
 def _is_within(s: F64, i: int, j: int) -> bool:
     """Return whether s_i - s_j < 1."""
-    if s.ndim == 1:
-        return bool(s[i] - s[j] < 1.0)
     difference, lost = add_two(s[i, 0], -s[j, 0])
     beyond, lost_too = add_two(difference, -1.0)
     return bool(beyond + (lost_too + lost + (s[i, 1] - s[j, 1])) < 0.0)
@@ -323,6 +320,14 @@ def _is_within(s: F64, i: int, j: int) -> bool:
 def _add(tree: F64, at: int, value: float) -> None:
     while at < tree.shape[0]:
         tree[at, 0], tree[at, 1] = add_to_pair(tree[at, 0], tree[at, 1], value)
+        at += at & -at
+
+
+@register_jitable
+def _clear(tree: F64, at: int) -> None:
+    """Reset to zero only the entries that a row changed: this is cheaper if there are fewer rows than ranks."""
+    while at < tree.shape[0]:
+        tree[at, 0], tree[at, 1] = 0.0, 0.0
         at += at & -at
 
 
@@ -337,17 +342,22 @@ def _sum_up_to(tree: F64, at: int) -> tuple[float, float]:
 
 
 @register_jitable
-def _weigh(tree: F64, at: int, v: float) -> tuple[float, float]:
-    """Return v times the sum of the entries up to a place, as a pair."""
-    total, rest = _sum_up_to(tree, at)
-    product, lost = multiply_two(v, total)
-    return product, lost + v * rest
+def _add_term(
+    total: float, rest: float, weight: float, lacking: float, v: float, s: float, low: float
+) -> tuple[float, float, float]:
+    """Add v (weight + lacking) (s + low) to the pair (total, rest). Return the pair and the term's magnitude."""
+    product, lost = multiply_two(v, weight)
+    lost += v * lacking
+    term, lost_too = multiply_two(product, s)
+    total, carried = add_two(total, term)
+    total, rest = add_two(total, rest + carried + lost_too + lost * s + product * low)
+    return total, rest, abs(term)
 
 
 @njit(cache=True, nogil=True)
-def _count_pairs(s: F64, ranks: I32, v: F64, starts: I64, n_ranks: int) -> tuple[F64, F64]:
-    """Return up and down of rows whose scores ascend within each query: numbers (n,), or pairs of numbers (n, 2)."""
-    up, down, tree = np.empty((ranks.size, 2)), np.empty((ranks.size, 2)), np.zeros((n_ranks + 1, 2))
+def _sum_pairs(s: F64, ranks: I32, v: F64, starts: I64, n_ranks: int) -> tuple[float, float, float]:
+    """Return the loss as a pair of numbers, and the sum of its terms' magnitudes. Scores ascend within each query."""
+    total, rest, size, tree = 0.0, 0.0, 0.0, np.zeros((n_ranks + 1, 2))
     for k in range(starts.size - 1):
         first, end = starts[k], starts[k + 1]
         j = end - 1
@@ -355,40 +365,52 @@ def _count_pairs(s: F64, ranks: I32, v: F64, starts: I64, n_ranks: int) -> tuple
             while j >= first and _is_within(s, i, j):
                 _add(tree, ranks[j] + 1, v[j])
                 j -= 1
-            up[i, 0], up[i, 1] = _weigh(tree, ranks[i], v[i])
-        clear_tree(tree, ranks[first:end], n_ranks, False)
+            up, lacking = _sum_up_to(tree, ranks[i])
+            total, rest, one = _add_term(total, rest, up, lacking, v[i], 1.0, 0.0)
+            total, rest, other = _add_term(total, rest, up, lacking, v[i], -s[i, 0], -s[i, 1])
+            size += one + other
+        for i in range(first, end):
+            _clear(tree, ranks[i] + 1)
         j = first
         for i in range(first, end):
             while j < end and _is_within(s, j, i):
                 _add(tree, n_ranks - ranks[j], v[j])
                 j += 1
-            down[i, 0], down[i, 1] = _weigh(tree, n_ranks - 1 - ranks[i], v[i])
-        clear_tree(tree, ranks[first:end], n_ranks, True)
-    return up, down
-
-
-@register_jitable
-def _add_term(total: float, rest: float, count: F64, s: float, low: float) -> tuple[float, float, float]:
-    """Add count (s + low) to the pair (total, rest); `count` is a pair. Return the pair and the term's magnitude."""
-    term, lost = multiply_two(count[0], s)
-    total, carried = add_two(total, term)
-    total, rest = add_two(total, rest + carried + lost + count[1] * s + count[0] * low)
-    return total, rest, abs(term)
+            down, lacking = _sum_up_to(tree, n_ranks - 1 - ranks[i])
+            total, rest, one = _add_term(total, rest, down, lacking, v[i], s[i, 0], s[i, 1])
+            size += one
+        for i in range(first, end):
+            _clear(tree, n_ranks - ranks[i])
+    return total, rest, size
 
 
 @njit(cache=True, nogil=True)
-def _sum_pairs(s: F64, up: F64, down: F64, starts: I64) -> tuple[float, float, float]:
-    """Return the loss as a pair of numbers, and the sum of its terms' magnitudes. s (n, 2): the scores as pairs."""
-    total, rest, size = 0.0, 0.0, 0.0
+def _count_pairs(s: F64, ranks: I32, v: F64, starts: I64, n_ranks: int) -> tuple[F64, F64]:
+    """Return up and down of rows whose scores ascend within each query."""
+    up, down, tree = np.empty((s.size, 2)), np.empty((s.size, 2)), np.zeros((n_ranks + 1, 2))
     for k in range(starts.size - 1):
-        for i in range(starts[k + 1] - 1, starts[k] - 1, -1):
-            total, rest, one = _add_term(total, rest, up[i], 1.0, 0.0)
-            total, rest, other = _add_term(total, rest, up[i], -s[i, 0], -s[i, 1])
-            size += one + other
-        for i in range(starts[k], starts[k + 1]):
-            total, rest, one = _add_term(total, rest, down[i], s[i, 0], s[i, 1])
-            size += one
-    return total, rest, size
+        first, end = starts[k], starts[k + 1]
+        j = end - 1
+        for i in range(end - 1, first - 1, -1):
+            while j >= first and s[i] - s[j] < 1.0:
+                _add(tree, ranks[j] + 1, v[j])
+                j -= 1
+            total, rest = _sum_up_to(tree, ranks[i])
+            up[i, 0], lost = multiply_two(v[i], total)
+            up[i, 1] = lost + v[i] * rest
+        for i in range(first, end):
+            _clear(tree, ranks[i] + 1)
+        j = first
+        for i in range(first, end):
+            while j < end and s[j] - s[i] < 1.0:
+                _add(tree, n_ranks - ranks[j], v[j])
+                j += 1
+            total, rest = _sum_up_to(tree, n_ranks - 1 - ranks[i])
+            down[i, 0], lost = multiply_two(v[i], total)
+            down[i, 1] = lost + v[i] * rest
+        for i in range(first, end):
+            _clear(tree, n_ranks - ranks[i])
+    return up, down
 
 
 def pair_rows(rows: Rows, starts: I64) -> Pairs:

@@ -110,23 +110,13 @@ def count_pairs(scores: F64, pairs: Pairs, margin: float) -> tuple[F64, F64]:
 
 def sweep_pairs(scores: F64, pairs: Pairs, margin: float) -> tuple[I64, F64, F64]:
     """Return an order of the rows, and up and down in that order, (n,) each. Large queries are sorted by score."""
-    if len(pairs.starts) == 2:
-        order = np.argsort(scores)
-    else:
-        order = np.empty(len(scores), np.int64)
-        _sort_within(scores, pairs.starts, order)
+    order = np.arange(len(scores))
+    for k in np.flatnonzero(np.diff(pairs.starts) > COMPARED_ROWS).tolist():
+        first, end = pairs.starts[k : k + 2].tolist()
+        order[first:end] = first + np.argsort(scores[first:end])
     n_ranks = int(np.max(pairs.ranks, initial=0)) + 1
     # The arrays are brought into this order; otherwise the sweeps would miss the cache at every row.
     return order, *_sweep(scores[order], pairs.ranks[order], pairs.weight[order], pairs.starts, n_ranks, margin)
-
-
-@njit(cache=True, nogil=True)
-def _sort_within(scores: F64, starts: I64, order: I64) -> None:
-    for k in range(starts.size - 1):
-        first, end = starts[k], starts[k + 1]
-        found = np.argsort(scores[first:end]) if end - first > COMPARED_ROWS else np.arange(end - first)
-        for i in range(found.size):  # A slice assignment takes three times as long to compile.
-            order[first + i] = first + found[i]
 
 
 @njit(cache=True, nogil=True)
@@ -144,27 +134,27 @@ def _sweep(s: F64, ranks: I32, v: F64, starts: I64, n_ranks: int, margin: float)
                 _add(tree, ranks[j] + 1, v[j])
                 j -= 1
             up[i] = v[i] * _sum_up_to(tree, ranks[i])
-        clear_tree(tree, ranks[first:end], n_ranks, False)
+        _clear(tree, ranks[first:end], n_ranks, False)
         j = first
         for i in range(first, end):
             while j < end and s[j] - s[i] < margin:
                 _add(tree, n_ranks - ranks[j], v[j])
                 j += 1
             down[i] = v[i] * _sum_up_to(tree, n_ranks - 1 - ranks[i])
-        clear_tree(tree, ranks[first:end], n_ranks, True)
+        _clear(tree, ranks[first:end], n_ranks, True)
     return up, down
 
 
 @register_jitable
 def _compare(s: F64, ranks: I32, v: F64, margin: float, up: F64, down: F64) -> None:
-    """Add up and down of the rows of a query. The compiler vectorises the inner loops, since they have no branches."""
+    """Set up and down of the rows of a query. The compiler vectorises the inner loops, since they have no branches."""
     for j in range(s.size):
         for i in range(s.size):
             up[i] += v[j] * ((ranks[i] > ranks[j]) & (s[i] - s[j] < margin))
         for i in range(s.size):
             down[i] += v[j] * ((ranks[i] < ranks[j]) & (s[j] - s[i] < margin))
-    up *= v
-    down *= v
+    for i in range(s.size):
+        up[i], down[i] = v[i] * up[i], v[i] * down[i]
 
 
 @register_jitable
@@ -184,7 +174,7 @@ def _sum_up_to(tree: F64, at: int) -> float:
 
 
 @register_jitable
-def clear_tree(tree: F64, ranks: I32, n_ranks: int, reverse: bool) -> None:
+def _clear(tree: F64, ranks: I32, n_ranks: int, reverse: bool) -> None:
     """Reset to zero only the entries that the rows changed, since a query may have far fewer rows than ranks."""
     if ranks.size >= n_ranks:
         tree[:] = 0.0

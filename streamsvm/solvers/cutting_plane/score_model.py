@@ -47,7 +47,7 @@ MODEL_SHARE = 0.1  # the model is minimised to this share of the tolerance
 MOST_STEPS = 100  # the largest number of steps on the model
 FLAT = 0.01  # a line search ends where the slope is at most this share of the first slope,
 CLOSE = 0.01  # or where the interval of the minimum is at most this share of the step
-SHORTEST = 2.0**-12  # a cut made after a shorter step of a line search would be nearly a known cut
+LOOKED_AT, HALVINGS = 1 << 17, (12, 40)  # rows for each halving of the shortest step; fewest and most halvings
 MOST_SECANTS = 40  # the largest number of secants of a line search
 AHEAD = 0.1  # the step for the cut if P rises from the start of the segment
 NEARER = (1.0, 1 / 4)  # parts of the step to the line search's point at which cuts are made
@@ -167,15 +167,16 @@ def find_step(sample: Sample, start: F64, change: F64, squares: F64, slope: floa
     low, high, at_low, at_high, before = 0.0, 1.0, exact, find_slope(1.0) + correction, 0.0
     if at_high <= 0.0:
         return 1.0
+    shortest = 0.5 ** float(np.clip(LOOKED_AT // len(start), *HALVINGS))  # many rows hide what few rows decide
     for _ in range(MOST_SECANTS):
-        step = max(low + (high - low) * (at_low / (at_low - at_high)), SHORTEST)
+        step = max(low + (high - low) * (at_low / (at_low - at_high)), shortest)
         found = find_slope(step) + correction
         share = 0.5 if before * found > 0.0 else 1.0  # so that the next secant moves the end that stayed twice
         if found >= 0.0:
             high, at_high, at_low = step, found, share * at_low
         else:
             low, at_low, at_high = step, found, share * at_high
-        if 0.0 <= found <= -FLAT * exact or high - low <= max(CLOSE * high, SHORTEST):
+        if 0.0 <= found <= -FLAT * exact or high - low <= max(CLOSE * high, shortest):
             break
         before = found
     return high

@@ -82,8 +82,8 @@ class Ranking(CutSettings):
         """Return the state and the points (k, d) of the next step; before the first pass, the first of these is w = 0.
 
         In the paper's algorithm, and if the paper's stop is asked for, the first point of a later step is the master's
-        minimiser. If the run is stuck, this point is slightly lengthened. There, pairs of high cost have margins of 1 up
-        to rounding, and rounding gives some of them a loss. Their losses hide pairs of low cost, and each step finds
+        minimiser. If the run is stuck, this point is slightly lengthened. There, pairs of high cost have margins of 1
+        up to rounding, and rounding gives some of them a loss. Their losses hide pairs of low cost, and each step finds
         the same cut again. Slightly farther on, none of these pairs has a loss.
         """
         if state.stuck >= DOUBTFUL_STEPS and self.epsilon is None:
