@@ -86,7 +86,8 @@ class ClassAscentSolver(ClassModel, BlockAscentSolver):
 
     def __init__(self, source: RowSource, parameters: block_ascent.ClassAscent) -> None:
         super().__init__(source, parameters)
-        self.width, self.n_shares, self.dual = parameters.n_classes * self.width, parameters.n_classes, None
+        self.n_shares, self.dual = len(parameters.class_costs), None
+        self.width *= self.n_shares
         rows = "resident" if parameters.keeps_all else parameters.resident_rows
         self.settings = {**_describe(parameters), "acceleration": "block-ascent", "rows": rows}
 

@@ -107,6 +107,19 @@ def look_along(ends: F64, cut_steps: F64, class_costs: F64, bias_feature: float,
     return Scan(start, add_to_totals, add, (ends, class_costs, cut_steps, bias_feature), weights=ends)
 
 
+def find_ends(best: F64, other: F64, n_vectors: int) -> F64:
+    """Return the ends of a line, (2, width), given the best point so far and the other end.
+
+    n_vectors: the number of weight vectors that a point holds: one, or one for each class. If they are two, w_1 = -w_2
+    is enforced at `other`, so that a model needs only one weight vector; `best` already satisfies it.
+    """
+    if n_vectors == 2:
+        first, second = other.reshape(2, -1)
+        half = (second - first) / 2.0
+        other = np.concatenate((-half, half))
+    return np.stack((best, other))
+
+
 def totals_bytes(k: int, width: int) -> int:
     """Return the bytes of the totals for k cut steps."""
     return 8 * (k + 1) * (width + 1 + 2 * FINE_STEPS)
