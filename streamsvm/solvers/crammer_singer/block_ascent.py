@@ -37,7 +37,7 @@ from streamsvm.losses.classes import add_multiples, judge_row, read_costs, score
 from streamsvm.numeric.rows import F64, I32, I64, U32, Rows, Split, add_row_to_all, find_items, read_item, split
 from streamsvm.passes import Scan, grows
 from streamsvm.solvers.crammer_singer import line_search
-from streamsvm.solvers.cutting_plane import block_ascent
+from streamsvm.solvers.cutting_plane import block_ascent, cuts
 from streamsvm.solvers.cutting_plane.coordinate_ascent import AscentRows, Visit, ascend
 
 WHOLE_SHARE = 0.5  # if all rows are in memory, the ascent ends at this share of the requested gap
@@ -90,7 +90,6 @@ def _visit(
             worst = max(worst, violation)
             for k in range(changes.size):
                 changes[k] *= costs[i]
-            for k in range(changes.size):
                 V[-1, k] += bias * changes[k]
             add_row_to_all(X.values, X.indices, X.indptr, i, changes, V)
     return gap, worst, n
@@ -152,7 +151,7 @@ def make_part(rows: Rows, class_costs: F64, bias_feature: float, share: F64, sma
     return part
 
 
-def add_dual(totals: block_ascent.DualTotals, rows: Rows, class_costs: F64, bias_feature: float, share: F64) -> None:
+def add_dual(totals: cuts.RowSums, rows: Rows, class_costs: F64, bias_feature: float, share: F64) -> None:
     """Add the rows' terms of D, given their shares (n, K). An s_i that rounding has raised above 1 counts as 1."""
     y, costs = rows.codes, read_costs(class_costs, rows)
     taken, own = split_shares(share, y)
@@ -160,8 +159,8 @@ def add_dual(totals: block_ascent.DualTotals, rows: Rows, class_costs: F64, bias
     used, lost = np.flatnonzero(own > 0.0), costs[places] * taken[places, classes]
     places = np.concatenate((places, used))
     classes, coefs = np.concatenate((classes, y[used])), np.concatenate((-lost, (costs * own)[used]))
-    add_multiples(totals.gradient.reshape(len(class_costs), -1), rows, places, classes, coefs, bias_feature)
-    totals.cost += float(costs @ own)
+    add_multiples(totals.vectors.reshape(len(class_costs), -1), rows, places, classes, coefs, bias_feature)
+    totals.offsets += float(costs @ own)
 
 
 @dataclass(frozen=True)

@@ -43,7 +43,7 @@ import numpy as np
 from streamsvm.losses.convex import Kinks
 from streamsvm.numeric.labels import read_labels
 from streamsvm.numeric.rows import F64, I64, CsrRows, Rows, add_combination, join_rows
-from streamsvm.passes import All, Requests, RowTotals, Scan, Step, Take, Walk, grows
+from streamsvm.passes import All, Requests, Scan, Step, Take, Walk, grows
 from streamsvm.solvers.cutting_plane import cuts, small_qp
 from streamsvm.solvers.cutting_plane.coordinate_ascent import AscentRows, ascend, make_part
 from streamsvm.solvers.cutting_plane.kink_path import minimise_kinks
@@ -87,25 +87,17 @@ KEPT_SHARE = 0.6  # the share of the resident rows that is kept between blocks; 
 FREE = 0.1  # factor on the distance from the margin of rows with 0 < c_i < 1: more of these rows are kept
 
 
-@dataclass
-class DualTotals(RowTotals):
-    """The sums of a dual point. gradient (d+1,): sum C_i c_i y_i x_i. cost: sum C_i c_i."""
-
-    gradient: F64
-    cost: float = 0.0
+def start_dual(width: int) -> cuts.RowSums:
+    """Return the sums of a dual point over no rows."""
+    return cuts.RowSums(np.zeros(width))
 
 
-def start_dual(width: int) -> DualTotals:
-    """Return empty totals."""
-    return DualTotals(np.zeros(width))
-
-
-def add_dual(totals: DualTotals, rows: Rows, class_costs: F64, bias_feature: float, share: F64) -> None:
-    """Add the rows' terms of D, given their shares c_i, (n,)."""
+def add_dual(totals: cuts.RowSums, rows: Rows, class_costs: F64, bias_feature: float, share: F64) -> None:
+    """Add C_i c_i y_i x_i and C_i c_i of the rows, which make up D, given their shares c_i, (n,)."""
     y, costs = read_labels(class_costs, rows.y, rows.sample_weight)
     used = np.flatnonzero(costs * share > 0.0)
-    add_combination(totals.gradient, rows.X, used, (y * costs * share)[used], bias_feature)
-    totals.cost += float(costs @ share)
+    add_combination(totals.vectors, rows.X, used, (y * costs * share)[used], bias_feature)
+    totals.offsets += float(costs @ share)
 
 
 @dataclass(frozen=True)
@@ -405,7 +397,7 @@ def solve(settings: BlockAscent, state: State) -> Requests:
             (carry,), *totals = yield All([walk, *settings.list_scans(state, ends)], in_walk=True)
             state, kept = settings.prove(state, ends, totals), carry.kept
             change = carry.w - before.master_w
-            w = totals[0].gradient + change  # from the sum over all rows, so without the rounding of earlier ascents
+            w = totals[0].vectors + change  # from the sum over all rows, so without the rounding of earlier ascents
             state = replace(state, share=carry.share, resident=carry.numbers, master_w=w, mean_w=carry.mean)
         state = _count_epochs(settings, cuts.count_pass(state, before, 1), before)
         figures = {"resident_rows": float(len(state.resident))}
@@ -437,8 +429,8 @@ def _make_walk(settings: BlockAscent, state: State, kept: Rows | None) -> Walk:
     return Walk(step, [carry], [[blocks[k] for k in order]])
 
 
-def take_bound(state: S, dual: DualTotals) -> S:
+def take_bound(state: S, dual: cuts.RowSums) -> S:
     """Return the state with its lower bound raised to D of its shares, if D is higher."""
-    cost = np.full(1, dual.cost)
-    point = replace(state, cuts=dual.gradient[None, :], offsets=cost, sizes=cost)
+    cost = np.full(1, dual.offsets)  # its own size, as no row is subtracted again
+    point = replace(state, cuts=dual.vectors[None, :], offsets=cost, sizes=cost)
     return cuts.raise_bound(state, *bound_dual(point, np.ones(1)), proved=state.share)

@@ -68,7 +68,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 from numba.extending import register_jitable
-from scipy.linalg.lapack import dpotrf, dpotrs
+from scipy.linalg.lapack import dpotrs
 
 from streamsvm.numeric.equations import find_raised_factor
 from streamsvm.numeric.rounding import add_two
@@ -519,12 +519,9 @@ def _solve_with_piqp(problem: WorkingSet, tol: float) -> F64:
 def _make_definite(hessian: F64) -> F64:
     """Return the matrix plus the least ridge (see above) for which a Cholesky factor exists."""
     largest = float(np.max(np.abs(np.diagonal(hessian)))) or 1.0
-    for ridge in largest * np.append(0.0, 10.0 ** np.arange(-12, 12)):
-        ridged = hessian.copy(order="F")
-        ridged.flat[:: len(hessian) + 1] += ridge
-        if dpotrf(ridged, lower=1)[1] == 0:
-            break
-    return ridged
+    ridges = [0.0, *(10.0 ** np.arange(-12, 12)).tolist()]
+    ridge = find_raised_factor(hessian, 0.0, largest, ridges)[1]
+    return hessian + largest * (ridges[-1] if ridge is None else ridge) * np.eye(len(hessian))
 
 
 # The arguments are the working set, tol, and the maximum number of pair steps of SMO. The results are alpha (q,) and
