@@ -26,7 +26,7 @@ from streamsvm.losses.softmax import count_rows
 from streamsvm.numeric.rows import F64, Rows
 from streamsvm.passes import All, Requests, Scan, Step
 from streamsvm.solvers.cutting_plane import cuts
-from streamsvm.solvers.cutting_plane.line_search import CutTotals, L, LineState, find_ends
+from streamsvm.solvers.cutting_plane.line_search import CutTotals, L, LineState, find_ends, start_cuts
 from streamsvm.solvers.cutting_plane.master import take_cuts
 
 AROUND = 2.0 ** (np.arange(-8, 9) / 2)  # the steps along a line, as multiples of the last step taken
@@ -34,15 +34,10 @@ CUTS_AT = np.array([0.5, 1.0, 2.0])  # the same for cuts; one more cut is made a
 
 
 def look_along(ends: F64, steps: F64, cut_steps: F64, class_costs: F64, bias_feature: float) -> Scan:
-    """Return the scan along the line between the ends (2, K (d+1)). class_costs: (K,)."""
+    """Return the scan along the line between the ends (2, K (d+1)), for cuts (k, K, d+1). class_costs: (K,)."""
     matrices = ends.reshape(2, len(class_costs), -1)
-    start = partial(start_line, len(steps), len(cut_steps), *matrices.shape[1:])
+    start = partial(start_cuts, len(steps), len(cut_steps), *matrices.shape[1:])
     return Scan(start, add_line, add, (matrices, steps, cut_steps, class_costs, bias_feature))
-
-
-def start_line(n_steps: int, n_cuts: int, n_classes: int, width: int) -> CutTotals:
-    """Return zero totals of a scan: losses at the steps of a line, and cuts (n_cuts, K, d+1) at some of the steps."""
-    return CutTotals(np.zeros(n_steps), np.zeros(n_cuts), np.zeros((n_cuts, n_classes, width)))
 
 
 def add_line(

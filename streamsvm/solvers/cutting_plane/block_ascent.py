@@ -200,8 +200,7 @@ class BlockAscent:
         shared = np.array(self.class_costs), self.bias_feature
         dual = Scan(partial(start_dual, len(state.best_w)), self.add_dual, add, shared, (state.share,))
         points = cuts.choose_line_points(state, ends, self.tol)
-        extra = cuts.look_for_rounding(state, points, *shared, state.share[0].size)
-        return [dual, self.look(ends), *extra]
+        return [dual, self.look(ends), *cuts.look_for_rounding(state, points, *shared, state.share[0].size)]
 
     def prove(self, state: State, ends: F64, totals: Sequence[Any]) -> State:
         """Return the state with the D of its shares and the best point of the line, both proved by the totals."""

@@ -87,6 +87,11 @@ class CutTotals(RowTotals):
     gradients: F64
 
 
+def start_cuts(n_losses: int, n_cuts: int, *shape: int) -> CutTotals:
+    """Return zero sums for losses at n_losses points, and for n_cuts cuts whose vectors have this shape."""
+    return CutTotals(np.zeros(n_losses), np.zeros(n_cuts), np.zeros((n_cuts, *shape)))
+
+
 class SegmentTotals(CutTotals):
     """The totals along a segment: values at step 0, and changes from step to step (losses.hinge.add_to_totals)."""
 
@@ -420,7 +425,7 @@ class RowSearch:
         """
         held = None if sample is None else find_first_rows(sample.held, sample.rows)
         shared = settings.loss, settings.bias_feature
-        scans = [Scan(partial(start_tangents, *W.shape), add_tangents, add, (W, *shared), held=held)]
+        scans = [Scan(partial(start_cuts, len(W), *W.shape), add_tangents, add, (W, *shared), held=held)]
         if not len(state.magnitudes):
             scans.append(Scan(partial(cuts.start_magnitudes, W.shape[1]), add_sizes, add, shared, held=held))
         found, *others = yield All(scans)
@@ -433,13 +438,8 @@ class RowSearch:
         return state, found.losses, RowSums(found.gradients, found.costs, sizes), 1
 
 
-def start_tangents(n_points: int, width: int) -> CutTotals:
-    """Return zero sums: the losses, the offsets b_t (`costs`) and the cuts a_t (`gradients`) at the points."""
-    return CutTotals(np.zeros(n_points), np.zeros(n_points), np.zeros((n_points, width)))
-
-
 def add_tangents(totals: CutTotals, rows: Rows, points: F64, loss: ConvexLoss, bias_feature: float) -> None:
-    """Add the rows' losses and tangents at the points (k, d+1)."""
+    """Add the rows' losses and tangents, with the offsets b_t (`costs`) and the vectors a_t, at the points (k, d+1)."""
     scores = compute_scores(rows.X, points) + bias_feature * points[:, -1]
     every = np.arange(rows.n_rows)
     for k in range(len(points)):
