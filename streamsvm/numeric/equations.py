@@ -103,18 +103,19 @@ def _factorise_raised(M: F64, ridge: float) -> tuple[F64, F64 | None]:
     return raised, find_factor(raised)
 
 
-def find_raised_factor(matrix: F64, diagonal: F64 | float, size: F64, shares: Sequence[float]) -> tuple[F64, bool]:
-    """Return the lower Cholesky factor of a matrix with a raised diagonal, and whether the factorisation succeeded.
+def find_raised_factor(matrix: F64, diagonal: Any, size: Any, shares: Sequence[float]) -> tuple[F64, float | None]:
+    """Return the lower Cholesky factor of a matrix with a raised diagonal, and the share of `size` that was needed.
 
-    The diagonal is raised by `diagonal`, and by the first of the `shares` of `size` (n,) with which a factor exists.
+    The diagonal is raised by `diagonal`, and by the first of the `shares` of `size` with which a factor exists; both
+    are (n,) or a number. If no factor exists with any of them, the share is None.
     """
     for share in shares:
         raised = matrix.copy(order="F")
         raised.flat[:: len(matrix) + 1] += diagonal + share * size
-        factor, failed_at = dpotrf(raised, lower=1)
+        factor, failed_at = dpotrf(raised, lower=1, overwrite_a=1)
         if failed_at == 0:
-            break
-    return factor, failed_at == 0
+            return factor, share
+    return factor, None
 
 
 def solve_definite(matrix: F64, right: F64) -> F64 | None:

@@ -250,13 +250,8 @@ class Wrapper(Solver):
 def describe_parameters(parameters: Any, *left_out: str) -> dict[str, Any]:
     """Return the fields of a dataclass as JSON. left_out: the fields that a resumed run need not share."""
     told = {name: value for name, value in vars(parameters).items() if name not in left_out}
-    return {name: _to_json(value) for name, value in told.items()}
-
-
-def _to_json(value: Any) -> Any:
-    if is_dataclass(value):
-        return describe_parameters(value)
-    return list(value) if isinstance(value, tuple) else value
+    told |= {name: describe_parameters(value) for name, value in told.items() if is_dataclass(value)}
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in told.items()}
 
 
 def share_memory(options: TrainOptions, n_problems: int, process_bytes: int) -> TrainOptions:

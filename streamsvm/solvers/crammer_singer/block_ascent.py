@@ -23,10 +23,8 @@ SVMs", KDD; Fan, Chang, Hsieh, Wang & Lin 2008, "LIBLINEAR", J. Machine Learning
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from operator import add
 from typing import Any, ClassVar
 
 import numpy as np
@@ -92,7 +90,6 @@ def _visit(
             worst = max(worst, violation)
             for k in range(changes.size):
                 changes[k] *= costs[i]
-            for k in range(changes.size):
                 V[-1, k] += bias * changes[k]
             add_row_to_all(X.values, X.indices, X.indptr, i, changes, V)
     return gap, worst, n
@@ -154,17 +151,25 @@ def make_part(rows: Rows, class_costs: F64, bias_feature: float, share: F64, sma
     return part
 
 
+def add_dual(totals: cuts.RowSums, rows: Rows, class_costs: F64, bias_feature: float, share: F64) -> None:
+    """Add the rows' terms of D, given their shares (n, K). An s_i that rounding has raised above 1 counts as 1."""
+    y, costs = rows.codes, read_costs(class_costs, rows)
+    taken, own = split_shares(share, y)
+    classes, places = np.nonzero(taken.T)
+    used, lost = np.flatnonzero(own > 0.0), costs[places] * taken[places, classes]
+    places = np.concatenate((places, used))
+    classes, coefs = np.concatenate((classes, y[used])), np.concatenate((-lost, (costs * own)[used]))
+    add_multiples(totals.vectors.reshape(len(class_costs), -1), rows, places, classes, coefs, bias_feature)
+    totals.offsets += float(costs @ own)
+
+
 @dataclass(frozen=True)
 class ClassAscent(block_ascent.BlockAscent):
     """Settings of block ascent for Crammer-Singer. class_costs (K,): C_i of the classes, before sample weights."""
 
     kept_share: ClassVar[float] = KEPT_SHARE
     first_epochs: ClassVar[int] = EPOCHS
-
-    @property
-    def n_classes(self) -> int:
-        """The number K of classes."""
-        return len(self.class_costs)
+    add_dual: ClassVar[Callable[..., None]] = staticmethod(add_dual)
 
     def make_part(self, rows: Rows, share: F64) -> AscentRows:
         """Return the rows as a part that the ascent visits, with a copy of their shares (n, K)."""
@@ -175,14 +180,14 @@ class ClassAscent(block_ascent.BlockAscent):
         self, parts: Sequence[AscentRows], w: F64, wanted: float, tol: float, epochs: int, seed: tuple[int, ...]
     ) -> F64:
         """Improve the shares of the parts; return the flat weights W. During the ascent, W is stored transposed."""
-        V = np.ascontiguousarray(w.reshape(self.n_classes, -1).T)
+        V = np.ascontiguousarray(w.reshape(len(self.class_costs), -1).T)
         after = ascend(parts, self.bias_feature, V, wanted, tol, epochs, seed).w
         return np.ascontiguousarray(after.T).ravel()
 
     def start(self, n_features: int) -> State:
         """Return the state before the first pass, with W = 0 and all shares 0."""
-        share = np.zeros((self.n_rows, self.n_classes))
-        return block_ascent.begin(self, State.at_zero(self.n_classes * (n_features + 1)), share)
+        share = np.zeros((self.n_rows, len(self.class_costs)))
+        return block_ascent.begin(self, State.at_zero(len(self.class_costs) * (n_features + 1)), share)
 
     def improve(self, state: block_ascent.State, rows: Rows) -> tuple[block_ascent.State, F64]:
         """Improve the shares of all rows, which are in memory.
@@ -193,24 +198,13 @@ class ClassAscent(block_ascent.BlockAscent):
         W = self.ascend([part], state.master_w, 0.0, WHOLE_SHARE * self.tol, state.epochs, seed)
         return replace(state, share=part.share, master_w=W), state.best_w
 
-    def list_scans(self, state: block_ascent.State, ends: F64) -> list[Scan]:
-        """Return the scans of a pass: sums over all rows for D, for P along the line, and for rounding bounds."""
-        ends = line_search.find_ends(ends[0], ends[1], self.n_classes)
-        shared = (np.array(self.class_costs), self.bias_feature)
-        dual = Scan(partial(block_ascent.start_dual, len(state.best_w)), add_dual, add, shared, (state.share,))
-        points = cuts.choose_line_points(state, ends, self.tol)
-        of_rounding = cuts.look_for_rounding(state, points, *shared, self.n_classes)
-        matrices = ends.reshape(2, self.n_classes, -1)
-        return [dual, line_search.look_along(matrices, STEPS, np.empty(0), *shared), *of_rounding]
+    def look(self, ends: F64) -> Scan:
+        """See BlockAscent."""
+        return line_search.look_along(ends, STEPS, np.empty(0), np.array(self.class_costs), self.bias_feature)
 
-    def prove(self, state: block_ascent.State, ends: F64, totals: Sequence[Any]) -> block_ascent.State:
-        """Return the state with the D of its shares and the best point of the line, both proved by the totals."""
-        dual, line, *others = totals
-        ends = line_search.find_ends(ends[0], ends[1], self.n_classes)
-        points = cuts.choose_line_points(state, ends, self.tol)
-        state = cuts.take_rounding(state, points, others, self.n_classes)
-        state = line_search.take_best(state, ends, STEPS, line)
-        return block_ascent.take_bound(state, dual)
+    def take_line(self, state: block_ascent.State, ends: F64, totals: Any) -> block_ascent.State:
+        """See BlockAscent."""
+        return line_search.take_best(state, ends, STEPS, totals)
 
 
 @dataclass
@@ -223,15 +217,3 @@ class State(block_ascent.State):
 
     share: F64 = grows("n", "k")
     proved: F64 = grows("n", "k")
-
-
-def add_dual(totals: block_ascent.DualTotals, rows: Rows, class_costs: F64, bias_feature: float, share: F64) -> None:
-    """Add the rows' terms of D, given their shares (n, K). An s_i that rounding has raised above 1 counts as 1."""
-    y, costs = rows.codes, read_costs(class_costs, rows)
-    taken, own = split_shares(share, y)
-    classes, places = np.nonzero(taken.T)
-    used, lost = np.flatnonzero(own > 0.0), costs[places] * taken[places, classes]
-    places = np.concatenate((places, used))
-    classes, coefs = np.concatenate((classes, y[used])), np.concatenate((-lost, (costs * own)[used]))
-    add_multiples(totals.gradient.reshape(len(class_costs), -1), rows, places, classes, coefs, bias_feature)
-    totals.cost += float(costs @ own)

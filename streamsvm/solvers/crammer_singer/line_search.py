@@ -17,7 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import partial
 from operator import add
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -26,7 +26,7 @@ from streamsvm.losses.softmax import count_rows
 from streamsvm.numeric.rows import F64, Rows
 from streamsvm.passes import All, Requests, Scan, Step
 from streamsvm.solvers.cutting_plane import cuts
-from streamsvm.solvers.cutting_plane.line_search import CutTotals, LineState
+from streamsvm.solvers.cutting_plane.line_search import CutTotals, L, LineState, find_ends, start_cuts
 from streamsvm.solvers.cutting_plane.master import take_cuts
 
 AROUND = 2.0 ** (np.arange(-8, 9) / 2)  # the steps along a line, as multiples of the last step taken
@@ -34,27 +34,10 @@ CUTS_AT = np.array([0.5, 1.0, 2.0])  # the same for cuts; one more cut is made a
 
 
 def look_along(ends: F64, steps: F64, cut_steps: F64, class_costs: F64, bias_feature: float) -> Scan:
-    """Return the scan along the line between the ends (2, K, d+1). class_costs: (K,)."""
-    start = partial(start_line, len(steps), len(cut_steps), *ends.shape[1:])
-    return Scan(start, add_line, add, (ends, steps, cut_steps, class_costs, bias_feature))
-
-
-def find_ends(best: F64, other: F64, n_classes: int) -> F64:
-    """Return the ends of a line, (2, K (d+1)), given the best point so far and the other end.
-
-    With two classes, w_1 = -w_2 is enforced at `other`, so that a model needs only one weight vector; `best` already
-    satisfies it.
-    """
-    if n_classes == 2:
-        first, second = other.reshape(2, -1)
-        half = (second - first) / 2.0
-        other = np.concatenate((-half, half))
-    return np.stack((best, other))
-
-
-def start_line(n_steps: int, n_cuts: int, n_classes: int, width: int) -> CutTotals:
-    """Return zero totals of a scan: losses at the steps of a line, and cuts (n_cuts, K, d+1) at some of the steps."""
-    return CutTotals(np.zeros(n_steps), np.zeros(n_cuts), np.zeros((n_cuts, n_classes, width)))
+    """Return the scan along the line between the ends (2, K (d+1)), for cuts (k, K, d+1). class_costs: (K,)."""
+    matrices = ends.reshape(2, len(class_costs), -1)
+    start = partial(start_cuts, len(steps), len(cut_steps), *matrices.shape[1:])
+    return Scan(start, add_line, add, (matrices, steps, cut_steps, class_costs, bias_feature))
 
 
 def add_line(
@@ -100,8 +83,7 @@ def solve(settings: LineSearch, state: State) -> Requests:
     while True:
         before, ends = state, find_ends(state.best_w, state.master_w, len(class_costs))
         steps, cut_steps = (choose_steps(state.step * around) for around in (AROUND, CUTS_AT))
-        matrices = ends.reshape(2, len(class_costs), -1)
-        look = look_along(matrices, steps, cut_steps, class_costs, settings.bias_feature)
+        look = look_along(ends, steps, cut_steps, class_costs, settings.bias_feature)
         points = cuts.choose_line_points(state, ends, settings.tol)
         of_rounding = cuts.look_for_rounding(state, points, class_costs, settings.bias_feature, len(class_costs))
         found, *others = yield All([look, *of_rounding])
@@ -116,7 +98,7 @@ def choose_steps(wanted: F64) -> F64:
     return np.append(wanted[(wanted > 0.0) & (wanted < 1.0)], 1.0)
 
 
-def take_best(state: Any, ends: F64, steps: F64, found: CutTotals) -> Any:
+def take_best(state: L, ends: F64, steps: F64, found: CutTotals) -> L:
     """Move to the best step on a line if it lowers P. ends: flat weight matrices (2, K (d+1))."""
     points = (1.0 - steps)[:, None] * ends[0] + steps[:, None] * ends[1]
     moved, best = cuts.move_to_lowest(state, points, found.losses, np.abs(ends[0]) + np.abs(ends[1]))

@@ -16,9 +16,10 @@ from streamsvm.options import TrainOptions
 from streamsvm.passes import MemoryNeed, Requests
 from streamsvm.problems.classification import CRAMMER_SINGER
 from streamsvm.solvers.crammer_singer import block_ascent, line_search
-from streamsvm.solvers.crammer_singer.line_search import LineSearch, State, add_line, start_line
+from streamsvm.solvers.crammer_singer.line_search import LineSearch, State, add_line
 from streamsvm.solvers.cutting_plane.block_ascent import MOST_BESIDE
 from streamsvm.solvers.cutting_plane.cuts import add_magnitudes, exact_bytes, start_magnitudes
+from streamsvm.solvers.cutting_plane.line_search import start_cuts
 from streamsvm.solvers.cutting_plane.line_search_setup import choose_most_cuts
 from streamsvm.solvers.cutting_plane.master import scale_costs, solve_master
 from streamsvm.solvers.cutting_plane.setup import BlockAscentSolver
@@ -86,7 +87,8 @@ class ClassAscentSolver(ClassModel, BlockAscentSolver):
 
     def __init__(self, source: RowSource, parameters: block_ascent.ClassAscent) -> None:
         super().__init__(source, parameters)
-        self.width, self.n_shares, self.dual = parameters.n_classes * self.width, parameters.n_classes, None
+        self.n_shares, self.dual = len(parameters.class_costs), None
+        self.width *= self.n_shares
         rows = "resident" if parameters.keeps_all else parameters.resident_rows
         self.settings = {**_describe(parameters), "acceleration": "block-ascent", "rows": rows}
 
@@ -145,7 +147,7 @@ def _describe(parameters: LineSearch | block_ascent.ClassAscent) -> dict[str, An
 def run_kernels(group: str, rows: Rows) -> None:  # noqa: ARG001
     """Call the compiled functions of the line search, the master problem and the ascent."""
     ones = np.ones(2)
-    add_line(start_line(1, 1, 2, 3), rows, np.zeros((2, 2, 3)), np.ones(1), np.ones(1), ones, 1.0)
+    add_line(start_cuts(1, 1, 2, 3), rows, np.zeros((2, 2, 3)), np.ones(1), np.ones(1), ones, 1.0)
     add_exact_classes(start_exact(1), rows, np.zeros((1, 2, 2)), np.zeros((1, 2)), ones)
     add_magnitudes(start_magnitudes(3), rows, ones, 1.0)
     solve_master(np.eye(2), np.ones(2), np.zeros(2), 1e-9)

@@ -32,7 +32,7 @@ rows); Hsieh et al. 2008 (cutting_plane.coordinate_ascent).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from operator import add
@@ -43,11 +43,11 @@ import numpy as np
 from streamsvm.losses.convex import Kinks
 from streamsvm.numeric.labels import read_labels
 from streamsvm.numeric.rows import F64, I64, CsrRows, Rows, add_combination, join_rows
-from streamsvm.passes import All, Requests, RowTotals, Scan, Step, Take, Walk, grows
+from streamsvm.passes import All, Requests, Scan, Step, Take, Walk, grows
 from streamsvm.solvers.cutting_plane import cuts, small_qp
 from streamsvm.solvers.cutting_plane.coordinate_ascent import AscentRows, ascend, make_part
 from streamsvm.solvers.cutting_plane.kink_path import minimise_kinks
-from streamsvm.solvers.cutting_plane.line_search import LineState, look_along, search_line
+from streamsvm.solvers.cutting_plane.line_search import LineState, find_ends, look_along, search_line
 from streamsvm.solvers.cutting_plane.master import bound_dual
 from streamsvm.solvers.cutting_plane.near_rows import choose_rows
 from streamsvm.solvers.cutting_plane.smoothed_newton import (
@@ -87,6 +87,19 @@ KEPT_SHARE = 0.6  # the share of the resident rows that is kept between blocks; 
 FREE = 0.1  # factor on the distance from the margin of rows with 0 < c_i < 1: more of these rows are kept
 
 
+def start_dual(width: int) -> cuts.RowSums:
+    """Return the sums of a dual point over no rows."""
+    return cuts.RowSums(np.zeros(width))
+
+
+def add_dual(totals: cuts.RowSums, rows: Rows, class_costs: F64, bias_feature: float, share: F64) -> None:
+    """Add C_i c_i y_i x_i and C_i c_i of the rows, which make up D, given their shares c_i, (n,)."""
+    y, costs = read_labels(class_costs, rows.y, rows.sample_weight)
+    used = np.flatnonzero(costs * share > 0.0)
+    add_combination(totals.vectors, rows.X, used, (y * costs * share)[used], bias_feature)
+    totals.offsets += float(costs @ share)
+
+
 @dataclass(frozen=True)
 class BlockAscent:
     """Settings of block ascent.
@@ -104,6 +117,7 @@ class BlockAscent:
     seed: int = 0
     kept_share: ClassVar[float] = KEPT_SHARE
     first_epochs: ClassVar[int] = EPOCHS  # on a block
+    add_dual: ClassVar[Callable[..., None]] = staticmethod(add_dual)
 
     @property
     def n_rows(self) -> int:
@@ -179,19 +193,29 @@ class BlockAscent:
         return _take_optimum(state, data, minimise(data, none, NEWTON_SHARE * self.tol, found.w, smoothing=WIDTH))
 
     def list_scans(self, state: State, ends: F64) -> list[Scan]:
-        """Return the scans of a pass over all rows: for D, for P between the ends (2, d+1), and for rounding bounds."""
-        class_costs = np.array(self.class_costs)
-        shared = (class_costs, self.bias_feature)
-        dual = Scan(partial(start_dual, len(state.best_w)), add_dual, add, shared, (state.share,))
+        """Return the scans of a pass over all rows: for D, for P between the ends (2, d+1), and for rounding bounds.
+
+        A row has a share for each vector of weights that w holds.
+        """
+        shared = np.array(self.class_costs), self.bias_feature
+        dual = Scan(partial(start_dual, len(state.best_w)), self.add_dual, add, shared, (state.share,))
         points = cuts.choose_line_points(state, ends, self.tol)
-        extra = cuts.look_for_rounding(state, points, class_costs, self.bias_feature)
-        return [dual, look_along(ends, LINE, class_costs, self.bias_feature, without=len(LINE) + 1), *extra]
+        return [dual, self.look(ends), *cuts.look_for_rounding(state, points, *shared, state.share[0].size)]
 
     def prove(self, state: State, ends: F64, totals: Sequence[Any]) -> State:
         """Return the state with the D of its shares and the best point of the line, both proved by the totals."""
-        dual, segment, *others = totals
-        state = cuts.take_rounding(state, cuts.choose_line_points(state, ends, self.tol), others)
-        return take_bound(search_line(state, ends, LINE, segment)[0], dual)
+        dual, line, *others = totals
+        points = cuts.choose_line_points(state, ends, self.tol)
+        state = cuts.take_rounding(state, points, others, state.share[0].size)
+        return take_bound(self.take_line(state, ends, line), dual)
+
+    def look(self, ends: F64) -> Scan:
+        """Return the scan for P along the line between the ends."""
+        return look_along(ends, LINE, np.array(self.class_costs), self.bias_feature, without=len(LINE) + 1)
+
+    def take_line(self, state: State, ends: F64, totals: Any) -> State:
+        """Return the state at the best point of the line, given the answer to `look`."""
+        return search_line(state, ends, LINE, totals)[0]
 
 
 class Carry(NamedTuple):
@@ -328,14 +352,6 @@ class State(LineState):
 S = TypeVar("S", bound=State)
 
 
-@dataclass
-class DualTotals(RowTotals):
-    """The sums of a dual point. gradient (d+1,): sum C_i c_i y_i x_i. cost: sum C_i c_i."""
-
-    gradient: F64
-    cost: float = 0.0
-
-
 def begin(settings: BlockAscent, at_zero: S, share: F64) -> S:
     """Return the state before the first pass with given shares."""
     epochs = settings.first_epochs if len(settings.list_blocks()) > 1 else MOST_EPOCHS
@@ -362,6 +378,7 @@ def warm_state(settings: BlockAscent, before: S, factor: float) -> S:
 def solve(settings: BlockAscent, state: State) -> Requests:
     """Run the ascent from a state. A run that is resumed from the state in any `Step` gives the same bits."""
     kept: Any = None
+    n_vectors = state.share[0].size
     while True:
         before = state
         if kept is None and len(state.resident):
@@ -370,16 +387,16 @@ def solve(settings: BlockAscent, state: State) -> Requests:
             yield All([])  # leave the pass to the accompanying line search
         elif settings.keeps_all:
             state, start = settings.improve(state, kept)
-            ends = np.stack((start, state.master_w))
+            ends = find_ends(start, state.master_w, n_vectors)
             first, *others = settings.list_scans(state, ends)
             state = settings.prove(state, ends, (yield All([replace(first, held=kept), *others])))
         else:
             end = state.mean_w if len(state.mean_w) else state.master_w  # earlier versions stored no mean
-            ends, walk = np.stack((state.best_w, end)), _make_walk(settings, state, kept)
+            ends, walk = find_ends(state.best_w, end, n_vectors), _make_walk(settings, state, kept)
             (carry,), *totals = yield All([walk, *settings.list_scans(state, ends)], in_walk=True)
             state, kept = settings.prove(state, ends, totals), carry.kept
             change = carry.w - before.master_w
-            w = totals[0].gradient + change  # from the sum over all rows, so without the rounding of earlier ascents
+            w = totals[0].vectors + change  # from the sum over all rows, so without the rounding of earlier ascents
             state = replace(state, share=carry.share, resident=carry.numbers, master_w=w, mean_w=carry.mean)
         state = _count_epochs(settings, cuts.count_pass(state, before, 1), before)
         figures = {"resident_rows": float(len(state.resident))}
@@ -401,19 +418,6 @@ def _count_epochs(settings: BlockAscent, state: State, before: State) -> State:
     return replace(state, epochs=epochs, slow=epochs == MOST_EPOCHS)
 
 
-def start_dual(width: int) -> DualTotals:
-    """Return empty totals."""
-    return DualTotals(np.zeros(width))
-
-
-def add_dual(totals: DualTotals, rows: Rows, class_costs: F64, bias_feature: float, share: F64) -> None:
-    """Add the rows' terms of D, given their shares c_i, (n,)."""
-    y, costs = read_labels(class_costs, rows.y, rows.sample_weight)
-    used = np.flatnonzero(costs * share > 0.0)
-    add_combination(totals.gradient, rows.X, used, (y * costs * share)[used], bias_feature)
-    totals.cost += float(costs @ share)
-
-
 def _make_walk(settings: BlockAscent, state: State, kept: Rows | None) -> Walk:
     blocks = settings.list_blocks()
     seed = (settings.seed, state.passes)
@@ -424,8 +428,8 @@ def _make_walk(settings: BlockAscent, state: State, kept: Rows | None) -> Walk:
     return Walk(step, [carry], [[blocks[k] for k in order]])
 
 
-def take_bound(state: S, dual: DualTotals) -> S:
+def take_bound(state: S, dual: cuts.RowSums) -> S:
     """Return the state with its lower bound raised to D of its shares, if D is higher."""
-    cost = np.full(1, dual.cost)
-    point = replace(state, cuts=dual.gradient[None, :], offsets=cost, sizes=cost)
+    cost = np.full(1, dual.offsets)  # its own size, as no row is subtracted again
+    point = replace(state, cuts=dual.vectors[None, :], offsets=cost, sizes=cost)
     return cuts.raise_bound(state, *bound_dual(point, np.ones(1)), proved=state.share)

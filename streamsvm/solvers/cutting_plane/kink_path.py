@@ -130,5 +130,4 @@ def _curve(rows: Rows, weight: F64, bias_feature: float) -> F64:
         deadline.check()
         tile = slice(at, at + TILE_ROWS)
         total.add(rows.slice(tile), weight[tile], bias_feature)
-    matrix = total.finish()
-    return matrix + np.eye(len(matrix))
+    return total.finish() + np.eye(rows.X.shape[1] + 1)

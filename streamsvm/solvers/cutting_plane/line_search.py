@@ -87,6 +87,11 @@ class CutTotals(RowTotals):
     gradients: F64
 
 
+def start_cuts(n_losses: int, n_cuts: int, *shape: int) -> CutTotals:
+    """Return zero sums for losses at n_losses points, and for n_cuts cuts whose vectors have this shape."""
+    return CutTotals(np.zeros(n_losses), np.zeros(n_cuts), np.zeros((n_cuts, *shape)))
+
+
 class SegmentTotals(CutTotals):
     """The totals along a segment: values at step 0, and changes from step to step (losses.hinge.add_to_totals)."""
 
@@ -105,6 +110,19 @@ def look_along(ends: F64, cut_steps: F64, class_costs: F64, bias_feature: float,
     """
     start = partial(start_totals, len(cut_steps), ends.shape[1], without)
     return Scan(start, add_to_totals, add, (ends, class_costs, cut_steps, bias_feature), weights=ends)
+
+
+def find_ends(best: F64, other: F64, n_vectors: int) -> F64:
+    """Return the ends of a line, (2, width), given the best point so far and the other end.
+
+    n_vectors: the number of weight vectors that a point holds: one, or one for each class. If they are two, w_1 = -w_2
+    is enforced at `other`, so that a model needs only one weight vector; `best` already satisfies it.
+    """
+    if n_vectors == 2:
+        first, second = other.reshape(2, -1)
+        half = (second - first) / 2.0
+        other = np.concatenate((-half, half))
+    return np.stack((best, other))
 
 
 def totals_bytes(k: int, width: int) -> int:
@@ -406,7 +424,7 @@ class RowSearch:
         """
         held = None if sample is None else find_first_rows(sample.held, sample.rows)
         shared = settings.loss, settings.bias_feature
-        scans = [Scan(partial(start_tangents, *W.shape), add_tangents, add, (W, *shared), held=held)]
+        scans = [Scan(partial(start_cuts, len(W), *W.shape), add_tangents, add, (W, *shared), held=held)]
         if not len(state.magnitudes):
             scans.append(Scan(partial(cuts.start_magnitudes, W.shape[1]), add_sizes, add, shared, held=held))
         found, *others = yield All(scans)
@@ -419,13 +437,8 @@ class RowSearch:
         return state, found.losses, RowSums(found.gradients, found.costs, sizes), 1
 
 
-def start_tangents(n_points: int, width: int) -> CutTotals:
-    """Return zero sums: the losses, the offsets b_t (`costs`) and the cuts a_t (`gradients`) at the points."""
-    return CutTotals(np.zeros(n_points), np.zeros(n_points), np.zeros((n_points, width)))
-
-
 def add_tangents(totals: CutTotals, rows: Rows, points: F64, loss: ConvexLoss, bias_feature: float) -> None:
-    """Add the rows' losses and tangents at the points (k, d+1)."""
+    """Add the rows' losses and tangents, with the offsets b_t (`costs`) and the vectors a_t, at the points (k, d+1)."""
     scores = compute_scores(rows.X, points) + bias_feature * points[:, -1]
     every = np.arange(rows.n_rows)
     for k in range(len(points)):

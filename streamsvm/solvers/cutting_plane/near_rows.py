@@ -221,10 +221,8 @@ def scan_near(
     add: the function to use in place of `add_near`, if any. others: the arguments of `add` after `look`. held: see
     Scan.
     """
-    start = partial(start_near, len(look.w))
-    return Scan(
-        start, add or add_near, partial(combine_near, look.share), (look, *others), weights=look.w[None, :], held=held
-    )
+    start, combine = partial(start_near, len(look.w)), partial(combine_near, look.share)
+    return Scan(start, add or add_near, combine, (look, *others), weights=look.w[None, :], held=held)
 
 
 def combine_near(share: float, left: NearTotals, right: NearTotals) -> NearTotals:

@@ -156,8 +156,8 @@ def _factorise(H: F64, slope: F64, point: Point) -> Callable[[F64], F64]:
     If rounding makes the factorisation fail, a growing multiple of the diagonal of H is added. If that does not help,
     the solution is NaN.
     """
-    factor, is_found = find_raised_factor(H, point.p / point.c + point.q / point.u, H.diagonal(), SHIFTS)
-    if not is_found:
+    factor, share = find_raised_factor(H, point.p / point.c + point.q / point.u, H.diagonal(), SHIFTS)
+    if share is None:
         factor = np.full_like(H, np.nan)
     return lambda targets: dpotrs(factor, slope + targets, lower=1)[0]
 

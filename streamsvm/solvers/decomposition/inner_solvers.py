@@ -68,8 +68,9 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 from numba.extending import register_jitable
-from scipy.linalg.lapack import dpotrf, dpotrs
+from scipy.linalg.lapack import dpotrs
 
+from streamsvm.numeric.equations import find_raised_factor
 from streamsvm.numeric.rounding import add_two
 from streamsvm.numeric.rows import F32, F64, I64
 from streamsvm.solvers.decomposition.working_set import WorkingSet, larger
@@ -417,15 +418,11 @@ def _solve_system(primal: _Primal, point: _Point, sets: I64, guard: float, limit
         return _Point(s, primal.K @ s, bias, residuals=s[:0])
     D = (guard if limit else np.maximum(point.residuals[rows], guard)) / primal.costs[rows]
     right = (primal.wanted - primal.K @ s)[rows]
-    for jitter in np.multiply(JITTERS, np.max(np.abs(np.diagonal(primal.K)))):
-        matrix = primal.K[np.ix_(rows, rows)]
-        matrix.flat[:: rows.size + 1] += D + jitter
-        factor, failed_at = dpotrf(matrix, lower=1, overwrite_a=1)
-        if failed_at == 0:
-            break
-    else:
+    size = float(np.max(np.abs(np.diagonal(primal.K))))
+    factor, jitter = find_raised_factor(primal.K[np.ix_(rows, rows)], D, size, JITTERS)
+    if jitter is None:
         return None
-    columns = np.column_stack((right + jitter * point.s[rows], np.ones(rows.size)))
+    columns = np.column_stack((right + jitter * size * point.s[rows], np.ones(rows.size)))
     without_bias, per_bias = dpotrs(factor, columns, lower=1)[0].T
     bias = float((np.sum(without_bias) - lacking) / np.sum(per_bias))
     s[rows] = without_bias - bias * per_bias
@@ -522,12 +519,9 @@ def _solve_with_piqp(problem: WorkingSet, tol: float) -> F64:
 def _make_definite(hessian: F64) -> F64:
     """Return the matrix plus the least ridge (see above) for which a Cholesky factor exists."""
     largest = float(np.max(np.abs(np.diagonal(hessian)))) or 1.0
-    for ridge in largest * np.append(0.0, 10.0 ** np.arange(-12, 12)):
-        ridged = hessian.copy(order="F")
-        ridged.flat[:: len(hessian) + 1] += ridge
-        if dpotrf(ridged, lower=1)[1] == 0:
-            break
-    return ridged
+    ridges = [0.0, *(10.0 ** np.arange(-12, 12)).tolist()]
+    ridge = find_raised_factor(hessian, 0.0, largest, ridges)[1]
+    return hessian + largest * (ridges[-1] if ridge is None else ridge) * np.eye(len(hessian))
 
 
 # The arguments are the working set, tol, and the maximum number of pair steps of SMO. The results are alpha (q,) and

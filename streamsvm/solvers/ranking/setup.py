@@ -21,8 +21,8 @@ from streamsvm.solvers.cutting_plane.line_search_setup import count_sample_bytes
 from streamsvm.solvers.cutting_plane.master import scale_costs
 from streamsvm.solvers.cutting_plane.score_model import FEW_POINTS, MOST_POINTS, count_model_bytes
 from streamsvm.solvers.options import RankingOptions
-from streamsvm.solvers.ranking.pair_sample import PairSample, draw_sample
-from streamsvm.solvers.ranking.solver import LONGER, HistogramSearch, PairSearch, QuerySearch, Ranking, State
+from streamsvm.solvers.ranking import solver
+from streamsvm.solvers.ranking.solver import LONGER, PairSample, Ranking, State, draw_sample
 from streamsvm.solvers.solver import Budget, DualWatch, Solver, TakeRows, describe_parameters, make_linear_model
 
 HELD_VECTORS = 7  # how many of ROW_VECTORS are held between steps: pairs, two states, scores in transit
@@ -115,15 +115,15 @@ def set_up(source: RowSource, options: TrainOptions, own: RankingOptions, _: Bud
     sample_rows = count_sample_rows(source)
     queries = ranking.find_small_queries(source, options.task, sample_rows)
     if queries is not None:
-        search = QuerySearch((int(source.chunk_starts[0]), int(source.chunk_starts[-1])))
+        search = solver.QuerySearch((int(source.chunk_starts[0]), int(source.chunk_starts[-1])))
         return QueryRankingSolver(source, options, own, queries, search)
     if ranking.has_few_ranks(source, options.task):
         few = ranking.find_few_ranks(source, options.task, sample_rows)
-        return FewRanksSolver(source, options, own, few, HistogramSearch(few.totals, source.n_rows))
+        return FewRanksSolver(source, options, own, few, solver.HistogramSearch(few.totals, source.n_rows))
     pairs, weight = ranking.find_pairs(source, options.task)
     drawn = draw_sample(pairs, 1.0, sample_rows, source.is_shuffled)
     found = ranking.FoundPairs(pairs.total, weight, drawn.pairs, drawn.rows, drawn.is_whole)
-    return RankingSolver(source, options, own, found, PairSearch(pairs))
+    return RankingSolver(source, options, own, found, solver.PairSearch(pairs))
 
 
 def run_kernels(group: str, rows: Rows) -> None:

@@ -51,7 +51,7 @@ from streamsvm.certificates import double_double
 from streamsvm.certificates.double_double import bound_score, measure_losses_exactly, round_sums
 from streamsvm.losses import histograms
 from streamsvm.losses.histograms import HistogramCut, RankTotals, choose_exponent
-from streamsvm.losses.pairs import Pairs, count_pairs, sum_queries
+from streamsvm.losses.pairs import Pairs, count_pairs, sum_queries, sweep_pairs
 from streamsvm.numeric.rounding import UNIT, add_row_magnitudes, bound_rounding, join_magnitudes
 from streamsvm.numeric.rows import F64, I64, Matrix, Rows, add_rows, compute_scores, make_writable
 from streamsvm.passes import All, RowTotals, Scan, add_each
@@ -59,8 +59,7 @@ from streamsvm.solvers.cutting_plane import cuts
 from streamsvm.solvers.cutting_plane.cuts import CutSettings, RowSums, is_noisy
 from streamsvm.solvers.cutting_plane.line_search import CutTotals, Evaluation
 from streamsvm.solvers.cutting_plane.master import DOUBTFUL_STEPS
-from streamsvm.solvers.cutting_plane.score_model import Sample, SampleState, choose_points
-from streamsvm.solvers.ranking.pair_sample import measure_pairs
+from streamsvm.solvers.cutting_plane.score_model import SEARCHED_ROWS, LossAt, Sample, SampleState, choose_points
 
 LONGER = (0.0, 2.0**-48, 2.0**-36, 2.0**-24)  # relative increases in length of points in twice the precision
 
@@ -104,6 +103,37 @@ class State(SampleState):
     """
 
     latest: F64 = field(default_factory=lambda: np.zeros((9, 2)))
+
+
+def measure_pairs(scores: F64, pairs: Pairs, cost: float) -> LossAt:
+    """Return the loss and the cut at scores (n,)."""
+    order, up, down = sweep_pairs(scores, pairs, 1.0)
+    offset, coefs = cost * float(np.sum(up)), np.empty(len(scores))
+    coefs[order] = cost * (up - down)
+    return LossAt(offset - float(coefs @ scores), coefs, offset)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairSample(Sample):
+    """A sample of the pairs; its rows are the rows in these pairs. cost: the cost of a sampled pair of weight 1."""
+
+    pairs: Pairs
+
+    def measure(self, scores: F64) -> LossAt:
+        """See Sample."""
+        return measure_pairs(scores, self.pairs, self.cost)
+
+    def thin(self) -> PairSample:
+        """See Sample."""
+        return draw_sample(self.pairs, self.cost, SEARCHED_ROWS)
+
+
+def draw_sample(pairs: Pairs, cost: float, n_rows: int, is_shuffled: bool = False) -> PairSample:
+    """Return a sample of about n_rows rows, or of all rows if there are fewer than twice as many (`Pairs.thin`)."""
+    stride = len(pairs.ranks) // n_rows
+    sample, rows = pairs.thin(stride, is_shuffled) if stride > 1 else (pairs, np.arange(len(pairs.ranks)))
+    total = max(sample.total, float(np.finfo(float).tiny))
+    return PairSample(cost * pairs.total / total, rows, is_whole=stride <= 1, pairs=sample)
 
 
 @dataclass(frozen=True)

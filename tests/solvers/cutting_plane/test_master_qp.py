@@ -235,9 +235,9 @@ class CountedFactorisations:
         self.count = 0
         monkeypatch.setattr("streamsvm.numeric.equations.dpotrf", self)
 
-    def __call__(self, matrix: F64, lower: int) -> tuple[F64, int]:
+    def __call__(self, matrix: F64, lower: int, overwrite_a: int) -> tuple[F64, int]:
         self.count += 1
-        factor, failed_at = dpotrf(matrix, lower=lower)
+        factor, failed_at = dpotrf(matrix, lower=lower, overwrite_a=overwrite_a)
         return factor, failed_at
 
 

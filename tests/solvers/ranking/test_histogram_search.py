@@ -19,8 +19,7 @@ from streamsvm.problems.ranking import find_few_ranks
 from streamsvm.solvers.cutting_plane import score_model
 from streamsvm.solvers.cutting_plane.line_search import solve_any_loss
 from streamsvm.solvers.cutting_plane.master import scale_costs
-from streamsvm.solvers.ranking.pair_sample import PairSample
-from streamsvm.solvers.ranking.solver import HistogramSearch, Ranking, State
+from streamsvm.solvers.ranking.solver import HistogramSearch, PairSample, Ranking, State
 from tests.linear_problems import run_steps
 from tests.solvers.ranking import test_solver as held
 from tests.solvers.ranking.test_solver import Problem, assert_same, make_problem, measure, minimise

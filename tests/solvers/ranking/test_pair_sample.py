@@ -13,8 +13,7 @@ from streamsvm.numeric.rows import Rows
 from streamsvm.solvers.cutting_plane import score_model
 from streamsvm.solvers.cutting_plane.cuts import master_bytes
 from streamsvm.solvers.cutting_plane.score_model import count_model_bytes, minimise_model
-from streamsvm.solvers.ranking.pair_sample import draw_sample
-from streamsvm.solvers.ranking.solver import Ranking, State
+from streamsvm.solvers.ranking.solver import Ranking, State, draw_sample
 from tests.solvers.ranking import test_histogram_search as histogram
 from tests.solvers.ranking import test_query_search as query
 from tests.solvers.ranking import test_solver as held

@@ -22,8 +22,7 @@ from streamsvm.passes import Step
 from streamsvm.solvers.cutting_plane.line_search import solve_any_loss
 from streamsvm.solvers.cutting_plane.master import scale_costs
 from streamsvm.solvers.cutting_plane.score_model import SAMPLE_ROWS
-from streamsvm.solvers.ranking.pair_sample import draw_sample
-from streamsvm.solvers.ranking.solver import PairSearch, Ranking, State
+from streamsvm.solvers.ranking.solver import PairSearch, Ranking, State, draw_sample
 from tests.linear_problems import run_steps
 
 Problem = tuple[F32, Pairs]
