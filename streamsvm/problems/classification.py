@@ -50,17 +50,8 @@ from streamsvm.data.rows.source import LabelLists, RowSource, read_codes
 from streamsvm.numeric.labels import read_labels
 from streamsvm.numeric.rows import F64, I32, I64, Rows
 from streamsvm.options import TrainOptions, compute_class_costs, compute_class_factors, require_classes
-from streamsvm.problems.problem import (
-    NEVER,
-    Folds,
-    Labels,
-    Problem,
-    Scored,
-    Scoring,
-    join_scored,
-    roc_area,
-    trace_curves,
-)
+from streamsvm.problems import problem
+from streamsvm.problems.problem import Folds, Labels, Problem, Scored, Scoring
 from streamsvm.system.errors import InputError, say_count
 
 LOGGER = logging.getLogger("streamsvm")
@@ -249,8 +240,8 @@ def measure_sets(counts: I64) -> dict[str, float]:
 def measure_areas(scores: F64, truth: npt.NDArray[Any], qid: I64 | None) -> dict[str, float | None]:  # noqa: ARG001
     """Return the ROC area and the average precision of rows of two classes; None if all rows are of one class."""
     positive = truth == truth.max() if len(truth) else truth > 0
-    area = roc_area(scores, positive)
-    return {"roc_auc": area, "average_precision": None if area is None else trace_curves(scores, positive)[0]}
+    area = problem.roc_area(scores, positive)
+    return {"roc_auc": area, "average_precision": None if area is None else problem.trace_curves(scores, positive)[0]}
 
 
 OF_CLASSES = Scoring(("accuracy", "balanced_accuracy", "matthews_corrcoef", *AVERAGED), measure_classes, count_classes)
@@ -294,7 +285,7 @@ class OfClasses(Problem):
             if counts.max() < folds:
                 raise InputError(f"{fault}, and no class has enough: {remedy}")
             LOGGER.warning(f"{fault}; some folds hold out no row of it: {remedy}")
-            fold[counts[y] == 1] = NEVER
+            fold[counts[y] == 1] = problem.NEVER
         return fold
 
     def evaluate(self, parts: Iterable[Scored], classes: Labels) -> dict[str, Any]:
@@ -313,9 +304,9 @@ class OfClasses(Problem):
         table = counts.reshape(K + 1, K)
         confusion, n_rows = table[:K], int(counts.sum())
         sums = zip(confusion.sum(axis=1).tolist(), np.diag(confusion).tolist(), table.sum(axis=0).tolist(), strict=True)
-        both = join_scored(known)
-        area = roc_area(both.scores, both.labels == 1)
-        precision, curves = (None, None) if area is None else trace_curves(both.scores, both.labels == 1)
+        both = problem.join_scored(known)
+        area = problem.roc_area(both.scores, both.labels == 1)
+        precision, curves = (None, None) if area is None else problem.trace_curves(both.scores, both.labels == 1)
         return {
             "n_rows": n_rows,
             "accuracy": int(np.trace(confusion)) / n_rows,

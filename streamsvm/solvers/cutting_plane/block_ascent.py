@@ -44,21 +44,13 @@ from streamsvm.losses.convex import Kinks
 from streamsvm.numeric.labels import read_labels
 from streamsvm.numeric.rows import F64, I64, CsrRows, Rows, add_combination, join_rows
 from streamsvm.passes import All, Requests, Scan, Step, Take, Walk, grows
-from streamsvm.solvers.cutting_plane import cuts, small_qp
+from streamsvm.solvers.cutting_plane import cuts, small_qp, smoothed_newton
 from streamsvm.solvers.cutting_plane.coordinate_ascent import AscentRows, ascend, make_part
 from streamsvm.solvers.cutting_plane.kink_path import minimise_kinks
 from streamsvm.solvers.cutting_plane.line_search import LineState, find_ends, look_along, search_line
 from streamsvm.solvers.cutting_plane.master import bound_dual
 from streamsvm.solvers.cutting_plane.near_rows import choose_rows
-from streamsvm.solvers.cutting_plane.smoothed_newton import (
-    HingeRows,
-    Linear,
-    Optimum,
-    is_small,
-    minimise,
-    minimise_few,
-    read_rows,
-)
+from streamsvm.solvers.cutting_plane.smoothed_newton import HingeRows, Linear, Optimum, minimise
 
 TRIES = 3  # the interior-point method stops after this many tries in a row that moved neither P nor D
 ASCENT_SHARE_IN_MEMORY = 0.9  # the ascent stops at this share of the requested gap, since w moves as the gap is summed
@@ -165,14 +157,15 @@ class BlockAscent:
     def improve(self, state: State, rows: Rows) -> tuple[State, F64]:
         """Improve the shares of all rows; return the state with their w, and the point from which to search to it."""
         are_few, none = rows.n_rows <= small_qp.MOST_ROWS, Linear(np.zeros(len(state.best_w)), 0.0)
-        are_small = are_few and is_small(rows.n_rows, len(state.best_w))
+        are_small = are_few and smoothed_newton.is_small(rows.n_rows, len(state.best_w))
         if are_few and state.passes:  # the other methods have failed
             if state.stuck >= TRIES:
                 return state, state.best_w
-            return _go_on_with_few(read_rows(self, rows), FEW_SHARE * self.tol, state)
+            return _go_on_with_few(smoothed_newton.read_rows(self, rows), FEW_SHARE * self.tol, state)
         if are_small:
-            data = read_rows(self, rows)
-            return _take_optimum(state, data, minimise_few(data, none, SMALL_SHARE * self.tol, state.master_w))
+            data = smoothed_newton.read_rows(self, rows)
+            optimum = smoothed_newton.minimise_few(data, none, SMALL_SHARE * self.tol, state.master_w)
+            return _take_optimum(state, data, optimum)
         n_numbers = max(1, rows.X.data.size if isinstance(rows.X, CsrRows) else rows.X.size)
         by_newton, most = rows.X.shape[1] <= NEWTON_FEATURES, max(1, int(MOST_NUMBERS / n_numbers))
         is_long = not by_newton and state.epochs > most
@@ -189,7 +182,7 @@ class BlockAscent:
             return replace(state, epochs=0, slow=True), found.mean
         if found.is_enough or not by_newton:
             return state, found.mean
-        data = read_rows(self, rows)
+        data = smoothed_newton.read_rows(self, rows)
         return _take_optimum(state, data, minimise(data, none, NEWTON_SHARE * self.tol, found.w, smoothing=WIDTH))
 
     def list_scans(self, state: State, ends: F64) -> list[Scan]:

@@ -12,7 +12,7 @@ import pytest
 from streamsvm.numeric.rounding import add_row_magnitudes
 from streamsvm.options import TrainOptions
 from streamsvm.runs.train import train
-from streamsvm.solvers.cutting_plane import block_ascent, coordinate_ascent, setup
+from streamsvm.solvers.cutting_plane import block_ascent, coordinate_ascent, setup, smoothed_newton
 from streamsvm.solvers.cutting_plane.coordinate_ascent import Part
 from streamsvm.solvers.cutting_plane.smoothed_newton import Optimum
 from tests.conftest import compute_objective, make_problem
@@ -76,7 +76,7 @@ def test_few_rows_take_one_pass_or_two_if_newtons_method_fails(monkeypatch: pyte
     assert found.lower_bound is not None
     assert found.objective - found.lower_bound <= 0.02 * options.tol * found.objective
     monkeypatch.setattr(
-        block_ascent, "minimise_few", lambda data, _, tol, w: Optimum(w, np.inf, np.zeros_like(data.y), -np.inf)
+        smoothed_newton, "minimise_few", lambda data, _, tol, w: Optimum(w, np.inf, np.zeros_like(data.y), -np.inf)
     )
     other = train(problem.in_memory(), options)
     assert (other.status, other.passes) == ("converged", 2)
