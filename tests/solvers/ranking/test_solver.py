@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
@@ -13,16 +13,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse import diags_array, eye_array, hstack
 
+from streamsvm.certificates.double_double import round_sums
 from streamsvm.data.sources.in_memory import ArrayDataset
 from streamsvm.engines.engine import Engine
 from streamsvm.engines.local import ThreadedEngine
 from streamsvm.losses.pairs import Pairs
 from streamsvm.numeric.rows import F32, F64
+from streamsvm.options import TrainOptions
 from streamsvm.passes import Step
+from streamsvm.runs.train import train
 from streamsvm.solvers.cutting_plane.line_search import solve_any_loss
 from streamsvm.solvers.cutting_plane.master import scale_costs
 from streamsvm.solvers.cutting_plane.score_model import SAMPLE_ROWS
-from streamsvm.solvers.ranking.solver import PairSearch, Ranking, State, draw_sample
+from streamsvm.solvers.ranking.solver import PairSearch, Ranking, State, draw_sample, take_exact
 from tests.linear_problems import run_steps
 
 Problem = tuple[F32, Pairs]
@@ -178,3 +181,27 @@ def test_a_warm_start_tells_the_objective_of_its_own_point() -> None:
         assert step.progress.objective == pytest.approx(measure(problem, 0.05, step.state.best_w), rel=1e-9)
     assert steps[0].progress.objective <= measure(problem, 0.05, np.zeros(4)) * (1 + 1e-9)
     assert np.any(steps[0].state.best_w)
+
+
+def test_every_exact_point_is_tried() -> None:
+    """The first has the lowest sum of P and its rounding, but is no better than the state; one P is not a number."""
+    none = np.zeros(2)
+    state = replace(State.at_zero(2), objective=1.0, objective_rounding=1e-3, magnitudes=none, largest=none)
+    points, losses = 1e-9 * np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]), np.array([1.00001, 0.9999, np.nan])
+    rounding = np.array([6e-4, 9e-4, 0.0])
+    sizes = rounding / round_sums(np.array([[0.0, 0.0, 1.0, 0.0]]), 2, 1.0)[1]
+    moved = take_exact(Ranking(1.0), state, points, np.column_stack((losses, np.zeros(3), sizes, np.zeros(3))), 2)
+    np.testing.assert_array_equal(moved.best_w, points[1])
+    assert moved.objective == pytest.approx(0.9999, rel=1e-15)
+
+
+@pytest.mark.parametrize(("scale", "cost"), [(1.0, 1e7), (1000.0, 1e6)])
+@pytest.mark.parametrize("seed", range(3))
+def test_separable_pairs_of_high_cost_converge(seed: int, scale: float, cost: float) -> None:
+    """No pair needs a loss, and a point that keeps a small loss has a P far too high: lines are searched finely."""
+    random = np.random.default_rng(seed)
+    X = (scale * random.standard_normal((130, 60))).astype(np.float32)
+    ranks = np.argsort(np.argsort(X.astype(np.float64) @ random.standard_normal(60))) // 65
+    source = ArrayDataset(X, ranks.astype(np.int32), np.arange(2))
+    result = train(source, TrainOptions(C=cost, tol=1e-3, task="rank", threads=1, max_passes=60))
+    assert result.status == "converged"

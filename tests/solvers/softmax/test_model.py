@@ -24,6 +24,7 @@ from streamsvm.solvers.softmax.newton import (
     weigh,
 )
 from streamsvm.solvers.softmax.setup import PART_SCORES, SCORES
+from streamsvm.solvers.softmax.solver import add_points, follow_secants, start_totals
 from tests.class_problems import make_classes
 
 PROBLEM = make_classes(3, n=400, d=6, n_classes=4)
@@ -153,3 +154,23 @@ def test_a_sample_without_room_is_noted() -> None:
     options = TrainOptions(task="multinomial", threads=1, memory_bytes=1 << 20)
     assert "no room for resident rows" in set_up(PROBLEM.in_memory(), options).note
     assert set_up(PROBLEM.in_memory(), replace(options, memory_bytes=None)).note == ""
+
+
+def test_a_pass_sums_the_product_of_the_hessian_with_the_weights() -> None:
+    """It is the change of the gradient, divided by the length of a short step along the weights."""
+    rows, W = Rows(0, PROBLEM.X.astype(np.float32), PROBLEM.y), np.random.default_rng(2).standard_normal((4, 7))
+    costs, step, totals = np.array([0.5, 1.0, 2.0, 1.0]), 1e-5, []
+    for by in (0.0, -step, step):
+        totals.append(start_totals((3, 4, 7), (4, 4 + 2 * 7)))
+        add_points(totals[-1], rows, np.tile((1.0 + by) * W, (3, 1, 1)), costs, BIAS)
+    expected = (totals[2].gradients[0] - totals[1].gradients[0]) / (2.0 * step)
+    np.testing.assert_allclose(totals[0].curvature[:, -7:], expected, rtol=1e-6, atol=1e-6)
+
+
+def test_secants_are_met_exactly() -> None:
+    """For a quadratic function, L-BFGS makes the exact step along the move of its last secant."""
+    random = np.random.default_rng(3)
+    factor = random.standard_normal((5, 5))
+    H, moves = factor @ factor.T + np.eye(5), random.standard_normal((2, 5))
+    found = follow_secants(-H @ moves[1], [(move, H @ move) for move in moves], lambda gradient: -gradient)
+    np.testing.assert_allclose(found, moves[1], rtol=1e-12)
