@@ -94,7 +94,7 @@ def _add_coefs(cuts: Sequence[HistogramCut], shares: F64, most: F64, sums: Histo
     dual_points.add_dual_sums(sums.of_rows, alike, coefs, float(np.sum(shares)) * weight * most[ranks])
 
 
-ALL_BYTES = 48  # bytes per row if the scores of all rows are in memory
+ALL_BYTES = 88  # bytes per row if the scores of all rows are in memory: in twice the precision, sorted, and pairs
 SCORE_BYTES = 64 << 20  # memory for the scores of all rows; two weight vectors are scored at once in any case
 # Vectors of 8 bytes per row for counting pairs: ranks, weights, two scores, order, up, down, coefs, sizes.
 ROW_VECTORS = 24

@@ -17,6 +17,7 @@ from streamsvm.models.model import load
 from streamsvm.options import TrainOptions
 from streamsvm.runs.train import train
 from streamsvm.system.errors import InputError
+from streamsvm.verify import ranking
 from streamsvm.verify.verify import verify
 from tests.class_problems import make_classes
 from tests.conftest import make_problem
@@ -146,3 +147,19 @@ def test_there_is_no_dual_point(tmp_path: Path) -> None:
     source = PROBLEM.in_memory()
     with pytest.raises(InputError, match="no dual point is kept"):
         train(source, TrainOptions(loss="logistic"), tmp_path / "run", keep_dual=True)
+
+
+def test_the_memory_of_all_pairs_is_projected() -> None:
+    """With many ranks the scores of all rows are in memory, in twice the precision."""
+
+    def make(n: int) -> ArrayDataset:
+        random = np.random.default_rng(0)
+        X, ranks = random.standard_normal((n, 2)).astype(np.float32), random.integers(0, 20, n)
+        return ArrayDataset(X, ranks.astype(np.int32), np.arange(20))
+
+    model = train(make(2000), TrainOptions(task="rank", max_passes=2, threads=1)).model
+    few, many = make(1 << 15), make(1 << 16)
+    verify(model, make(200), threads=1)  # loads the compiled functions
+    peaks = [measure_peak(lambda source=source: verify(model, source, threads=1)) for source in (few, many)]
+    planned = [ranking.count_bytes(source, "rank", [])[0] for source in (few, many)]
+    assert peaks[1] - peaks[0] <= planned[1] - planned[0]
