@@ -20,7 +20,6 @@ from streamsvm.engines import open as opening
 from streamsvm.engines.local import ThreadedEngine
 from streamsvm.estimators import kernel as low_rank
 from streamsvm.runs import features, on_the_fly
-from streamsvm.solvers.feature_map.setup import FeatureMapSolver
 from streamsvm.solvers.options import APPROXIMATIONS
 from streamsvm.system.errors import InputError, MemoryBudgetError
 from tests.conftest import Problem, make_problem, run_python
@@ -211,7 +210,7 @@ def test_memory_of_making_features_counts(monkeypatch: pytest.MonkeyPatch) -> No
     problem = make_problem(11, n=3000)
     with pytest.raises(MemoryBudgetError, match=r"but the budget is 50\.0 MB: raise .* a lower --rank"):
         SVC(solver="interior-point", memory="50MB").fit(problem.X, problem.y)
-    monkeypatch.setattr(FeatureMapSolver, "count_driver_bytes", lambda *_: 1 << 33)
+    monkeypatch.setattr("streamsvm.solvers.feature_map.setup.ROW_VECTORS", (1 << 33) // (8 * len(problem.X)))
     model = SVC(memory="12GB", solver=InteriorPoint(n_components=10)).fit(problem.X, problem.y)
     assert 1 << 33 < model.result_.projected_memory_bytes < 12 * 10**9
 
