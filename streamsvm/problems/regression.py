@@ -21,6 +21,7 @@ import numpy.typing as npt
 from streamsvm.data.rows.source import RowSource
 from streamsvm.data.store.layouts import check_targets
 from streamsvm.losses.convex import Kinks, Smoothing, smooth_hinge
+from streamsvm.numeric.rounding import add_two
 from streamsvm.numeric.rows import F64, Rows
 from streamsvm.options import TrainOptions, is_finite
 from streamsvm.problems.problem import Labels, Problem, Scored, Scoring, read_as_numbers, read_truth
@@ -41,9 +42,16 @@ class OfErrors:
         """Return C_i of the rows, (n,)."""
         return self.C * rows.weights
 
-    def find_errors(self, rows: Rows, scores: F64) -> F64:
-        """Return f_i - t_i of the rows, (n,)."""
-        return np.asarray(scores - read_truth(rows, self.numbers), np.float64)
+    def find_excess(self, rows: Rows, scores: F64) -> tuple[F64, F64]:
+        """Return f_i - t_i - epsilon and t_i - f_i - epsilon, (n,) each: distances beyond the edges of the tube.
+
+        Their rounding errors are relative to these distances, as the bounds of sums of losses assume. The rounding
+        error of f_i - t_i alone may be larger than the loss of a row near an edge.
+        """
+        with np.errstate(invalid="ignore"):  # of scores that overflow
+            error, missed = add_two(np.asarray(scores, np.float64), -read_truth(rows, self.numbers))
+        missed = np.where(np.isfinite(missed), missed, 0.0)
+        return (error - self.epsilon) + missed, (-error - self.epsilon) - missed
 
 
 @dataclass(frozen=True)
@@ -62,7 +70,7 @@ class EpsilonInsensitive(OfErrors):
     def measure(self, rows: Rows, scores: F64) -> tuple[F64, F64]:
         """See ConvexLoss and SmoothLoss."""
         costs = self.read_costs(rows)
-        (above, up), (below, down) = (smooth_hinge(u, self.width) for u in self._find_kinks(rows, scores))
+        (above, up), (below, down) = (smooth_hinge(u, self.width) for u in self.find_excess(rows, scores))
         return costs * (above + below), costs * (up - down)
 
     def steepest(self, rows: Rows) -> F64:
@@ -72,7 +80,7 @@ class EpsilonInsensitive(OfErrors):
     def smooth(self, rows: Rows, scores: F64, reach: F64) -> Smoothing:
         """See KinkedLoss: within the width, excess is C_i (q - max(0, u)), and slack is C_i width / 4."""
         found, costs = np.zeros((4, rows.n_rows)), self.read_costs(rows)
-        for u in self._find_kinks(rows, scores):
+        for u in self.find_excess(rows, scores):
             near = np.flatnonzero(np.abs(u) < self.width)
             quarter = costs[near] * self.width / 4.0
             found[0, near] += quarter * (1.0 - np.abs(u[near]) / self.width) ** 2
@@ -83,12 +91,12 @@ class EpsilonInsensitive(OfErrors):
 
     def bend(self, rows: Rows, scores: F64, reach: F64) -> F64:
         """Return the sum of C_i / (2 width) over the kinks within whose width the row surely stays; see SmoothLoss."""
-        stays = np.sum(np.abs(self._find_kinks(rows, scores)) + reach < self.width, axis=0)
+        stays = np.sum(np.abs(self.find_excess(rows, scores)) + reach < self.width, axis=0)
         return np.asarray(self.sharpest(rows) / 2.0 * stays, np.float64)
 
     def bend_most(self, rows: Rows, scores: F64, reach: F64) -> F64:
         """Return the sum of C_i / (2 width) over the kinks within whose width the row may lie; see SmoothLoss."""
-        comes = np.sum(np.abs(self._find_kinks(rows, scores)) - reach <= self.width, axis=0)
+        comes = np.sum(np.abs(self.find_excess(rows, scores)) - reach <= self.width, axis=0)
         return np.asarray(self.sharpest(rows) / 2.0 * comes, np.float64)
 
     def sharpest(self, rows: Rows) -> F64:
@@ -102,11 +110,6 @@ class EpsilonInsensitive(OfErrors):
         ones = np.ones((2, rows.n_rows))
         return Kinks(signs * ones, truth + self.epsilon * signs, self.read_costs(rows) * ones)
 
-    def _find_kinks(self, rows: Rows, scores: F64) -> tuple[F64, F64]:
-        """Return the signed distances of the scores beyond the upper and the lower kink, (n,) each."""
-        error = self.find_errors(rows, scores)
-        return error - self.epsilon, -error - self.epsilon
-
 
 @dataclass(frozen=True)
 class SquaredEpsilonInsensitive(OfErrors):
@@ -114,18 +117,17 @@ class SquaredEpsilonInsensitive(OfErrors):
 
     def measure(self, rows: Rows, scores: F64) -> tuple[F64, F64]:
         """See SmoothLoss."""
-        error, costs = self.find_errors(rows, scores), self.read_costs(rows)
-        outside = np.maximum(0.0, np.abs(error) - self.epsilon)
-        return costs * outside**2, 2.0 * costs * outside * np.sign(error)
+        (above, below), costs = np.maximum(0.0, self.find_excess(rows, scores)), self.read_costs(rows)
+        return costs * (above**2 + below**2), 2.0 * costs * (above - below)
 
     def bend(self, rows: Rows, scores: F64, reach: F64) -> F64:
         """Return 2 C_i if the row stays outside the tube, or if epsilon is 0, else 0; see SmoothLoss."""
-        away, bent = np.abs(self.find_errors(rows, scores)) - self.epsilon, self.sharpest(rows)
+        away, bent = np.max(self.find_excess(rows, scores), axis=0), self.sharpest(rows)
         return np.where(away > reach, bent, 0.0) if self.epsilon > 0.0 else bent
 
     def bend_most(self, rows: Rows, scores: F64, reach: F64) -> F64:
         """Return 2 C_i if the row can be outside the tube or on its edge, else 0; see SmoothLoss."""
-        away, bent = np.abs(self.find_errors(rows, scores)) - self.epsilon, self.sharpest(rows)
+        away, bent = np.max(self.find_excess(rows, scores), axis=0), self.sharpest(rows)
         return np.where(away >= -reach, bent, 0.0)
 
     def sharpest(self, rows: Rows) -> F64:

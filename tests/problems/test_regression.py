@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
 from sklearn.metrics import mean_absolute_error, mean_squared_error, r2_score
@@ -9,7 +11,7 @@ from sklearn.metrics import mean_absolute_error, mean_squared_error, r2_score
 from streamsvm.numeric.rows import F64, Rows
 from streamsvm.options import TrainOptions
 from streamsvm.problems.problem import Scored
-from streamsvm.problems.regression import REGRESS, EpsilonInsensitive, SquaredEpsilonInsensitive
+from streamsvm.problems.regression import LOSSES, REGRESS, EpsilonInsensitive, SquaredEpsilonInsensitive
 from streamsvm.system.errors import InputError
 from tests.conftest import make_problem
 from tests.regression_problems import make_regression
@@ -32,8 +34,9 @@ def test_losses_are_those_of_the_definition(epsilon: float) -> None:
     assert rows.sample_weight is not None
     for power, loss in ((1, EpsilonInsensitive), (2, SquaredEpsilonInsensitive)):
         losses, slopes = loss(3.0, epsilon, NONE).measure(rows, scores)
-        expected = 3.0 * rows.sample_weight * np.maximum(0.0, np.abs(rows.target - scores) - epsilon) ** power
-        np.testing.assert_allclose(losses, expected, rtol=1e-14)
+        outside = np.maximum(0.0, np.abs(rows.target.astype(np.longdouble) - scores) - epsilon)
+        expected = 3.0 * rows.sample_weight * outside**power
+        np.testing.assert_allclose(losses, expected.astype(np.float64), rtol=1e-14)
         for step in (1e-3, -1e-3, 1.0, -1.0):  # a tangent lies below a convex function
             beyond = loss(3.0, epsilon, NONE).measure(rows, scores + step)[0]
             assert (beyond >= losses + step * slopes - 1e-12).all()
@@ -115,3 +118,23 @@ def test_folds_are_as_large_as_each_other() -> None:
     assert sorted(np.bincount(fold).tolist()) == [33, 33, 34]
     with pytest.raises(InputError, match="100 rows cannot be split into 101 folds: add rows, or use fewer --folds"):
         REGRESS.draw_folds(source, 101, np.random.default_rng(0))
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_losses_at_the_edges_of_the_tube_are_rounded_relative_to_themselves(name: str) -> None:
+    """A score a few units in the last place beyond an edge has a loss that f - t alone would round away."""
+    random, n, epsilon = np.random.default_rng(0), 1000, 1.0
+    target = random.standard_normal(n) * 10.0 ** random.uniform(-3, 3, n)
+    scores = target + random.choice([-1.0, 1.0], n) * epsilon * (1.0 + 10.0 ** random.uniform(-16, -10, n))
+    scores[0], target[0] = 0.00872419, 1.00872419
+    rows = Rows(0, np.zeros((n, 1), np.float32), target=target)
+    found = LOSSES[name](2.0, epsilon, np.empty(0)).measure(rows, scores)[0]
+    exact = [max(Fraction(0), abs(Fraction(f) - Fraction(t)) - 1) for f, t in zip(scores, target, strict=True)]
+    expected = [float(2 * (one if name == "epsilon_insensitive" else one**2)) for one in exact]
+    np.testing.assert_allclose(found, expected, rtol=1e-14)
+
+
+def test_scores_that_overflow_have_infinite_losses() -> None:
+    rows = Rows(0, np.zeros((2, 1), np.float32), target=np.array([1.0, -1.0]))
+    found = LOSSES["epsilon_insensitive"](1.0, 0.1, np.empty(0)).measure(rows, np.array([np.inf, -np.inf]))[0]
+    np.testing.assert_array_equal(found, np.inf)
