@@ -23,7 +23,7 @@ CHUNK_COPIES = 2  # chunks of features in memory: a task fills one, and the seco
 ROW_COPIES = 8  # copies of the map's rows: as read, ordered and in float64, and those of the last map
 MATRICES = 7  # matrices (m, m): K, K with jitter, factor, inverse, T, the last T; or of an eigendecomposition
 ROW_VECTORS = 8  # vectors of 8 bytes for each row of the source: residuals, and a weighted draw from them
-# the kernels without features, and why
+# The kernels that have no features, each with the reason.
 NOT_MAPPED = {"sigmoid": "it is not positive semidefinite", precomputed.NAME: "its values for other rows are unknown"}
 
 

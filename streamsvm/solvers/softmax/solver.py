@@ -24,8 +24,8 @@ planes with a line search do, even if the sample misleads.
 If W has few entries, a pass also sums the Hessian of the loss of all rows at one point. The model is then corrected by
 half the quadratic form of the difference between this Hessian and the Hessian of the sample. With more entries, the
 model is the first Hessian of L-BFGS. Its secants are the last moves of the best point and, first of all, the product of
-the Hessian of all rows with W, which the pass sums. Along W the model would be too stiff: most of the curvature is that
-of rows near a border between classes, and the scores of these rows vary less than those of other rows.
+the Hessian of all rows with W, which the pass sums. Along W the model would be too stiff. Most of the curvature comes
+from rows near a border between classes, and the scores of these rows vary less than those of other rows.
 
 Sources: Shamir, Srebro & Zhang 2014, "Communication-efficient distributed optimization using an approximate Newton-type
 method", ICML (the corrected loss); Franc & Sonnenburg 2008, "Optimized cutting plane algorithm for support vector
@@ -65,7 +65,7 @@ HIGH_COST = 1e4  # and all costs are lower: the curvature of the penalty is 1, w
 FEW = 8  # the minimiser of one row in FEW is the start for a sample of more than FEW parts
 FIT_ROWS = 0.2  # so many rows for each dimension of the fit give it half of the model; a feature needs 1
 SECANTS = 4  # the largest number of moves kept for L-BFGS
-NEAR = 0.1  # the product of the Hessian with W is a secant up to this relative distance from where it was summed
+NEAR = 0.1  # the product of the Hessian with W is a secant if W has moved by at most this share of its length since
 ASIDE = 0.1  # the distance of the point beside a step, as a share of the step (largest entries)
 CURVED_AT = 2  # the Hessian is summed at this point of a pass, the third, unless the only point is that of all rows
 
@@ -89,8 +89,8 @@ def follow_secants(gradient: F64, secants: Sequence[tuple[F64, F64]], step: Call
 class SoftmaxTotals(CutTotals):
     """The sums at k points, and at one of them the sums of the curvature (empty if they are not summed).
 
-    These sums are the Hessian or, with many weights, those of newton.add_fit (K, K + d+1), and to their right the
-    product of the Hessian with the weights (K, d+1).
+    With few weights, `curvature` is the Hessian. With many weights, its first K + d+1 columns are the sums of
+    newton.add_fit, and its last d+1 columns are the product of the Hessian with the weights (K, d+1).
     """
 
     curvature: F64
@@ -291,11 +291,14 @@ def add_beside(state: State, points: F64) -> F64:
     """
     gradient, point = state.best_w + state.slope, points[CURVED_AT]
     size, largest = np.max(np.abs(point - state.best_w)), max(np.max(np.abs(gradient)), np.finfo(float).tiny)
-    return np.vstack((points, point - ASIDE * size / largest * gradient))
+    return np.vstack((points, point - ASIDE * size * (gradient / largest)))
 
 
 def take_best(state: State, points: F64, steps: F64, found: CutTotals, new: RowSums) -> State:
-    """Return the state moved to the best of the points if it lowers P, with this secant and the next pass's step."""
+    """Return the state moved to the best of the points if it lowers P.
+
+    The new state also has the step for the next pass, and the move and its change of the gradient as the last secant.
+    """
     moved, best = cuts.move_to_lowest(state, points, found.losses)
     if moved is state:
         return replace(state, step=state.step / 4)
