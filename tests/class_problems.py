@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tracemalloc
 from dataclasses import dataclass, fields
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from streamsvm.solvers.set_up import set_up
 from streamsvm.solvers.solver import Solver
 from streamsvm.system.npz import pack_arrays
 from tests.conftest import F64
-from tests.linear_problems import Bracket, run_steps
+from tests.linear_problems import Bracket, each_step
 
 I32 = np.ndarray[Any, np.dtype[np.int32]]
 
@@ -148,7 +149,7 @@ def measure_driver(
         solver = set_up(source, options)
         tracemalloc.start()
         try:
-            for step in run_steps(source, solver.solve(solver.start()), most):
+            for step in islice(each_step(source, solver.solve(solver.start())), most):
                 names = (part.name for part in fields(step.state) if part.name != "states")
                 pack_arrays({name: getattr(step.state, name) for name in names})
             peak = tracemalloc.get_traced_memory()[1]

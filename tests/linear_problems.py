@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 import numpy.typing as npt
@@ -28,18 +30,22 @@ class Bracket:
     high: float
 
 
-def run_steps(source: ArrayDataset, solver: Requests, most: int = 200, engine: Engine | None = None) -> list[Step]:
-    """All steps of a solver, or so many."""
-    engine, steps = engine or SerialEngine(source), []
-    request = next(solver)
+def each_step(source: ArrayDataset, solver: Requests, engine: Engine | None = None) -> Iterator[Step]:
+    """The steps of a solver, of which no one but the caller keeps an earlier one."""
+    engine, request = engine or SerialEngine(source), next(solver)
     while True:
         if not isinstance(request, Step):
             request = solver.send(answer(engine, request))
             continue
-        steps.append(request)
-        if request.status or len(steps) == most:
-            return steps
+        yield request
+        if request.status:
+            return
         request = solver.send(None)
+
+
+def run_steps(source: ArrayDataset, solver: Requests, most: int = 200, engine: Engine | None = None) -> list[Step]:
+    """All steps of a solver, or so many."""
+    return list(islice(each_step(source, solver, engine), most))
 
 
 def with_bias(problem: Problem, bias_feature: float) -> F64:

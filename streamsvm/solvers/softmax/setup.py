@@ -18,8 +18,8 @@ from streamsvm.solvers.cutting_plane.cuts import add_magnitudes, master_bytes, m
 from streamsvm.solvers.cutting_plane.master import scale_costs, solve_master
 from streamsvm.solvers.cutting_plane.setup import NO_ROWS
 from streamsvm.solvers.options import NewtonOptions
-from streamsvm.solvers.softmax.newton import MOST_AXES, MOST_CURVED, PART_ROWS, SUMMED_PARTS
-from streamsvm.solvers.softmax.solver import SECANTS, STEPS, WIDE, Softmax, State, solve
+from streamsvm.solvers.softmax.lbfgs import MOST_AXES, MOST_CURVED, PART_ROWS, SECANTS, SUMMED_PARTS
+from streamsvm.solvers.softmax.solver import STEPS, WIDE, Softmax, State, solve
 from streamsvm.solvers.solver import Budget, FirstSample, Solver
 
 MORE_COPIES = 2  # copies of the sample while it is fetched, besides those that are held
@@ -28,7 +28,7 @@ ROW_VECTORS = 4  # vectors of 8 bytes for each row of the sample
 SCORES = 6  # numbers for each row of the sample and each class: scores, moves, probabilities
 PART_SCORES = 2  # numbers for each row of a part and each class, on each thread: intermediate results
 HELD_VECTORS = 17 + 2 * SECANTS  # vectors of the width of W in the driver during a pass, besides the cuts
-STEP_VECTORS = 12 + SUMMED_PARTS  # further vectors during a step in memory
+STEP_VECTORS = 20 + SUMMED_PARTS  # further vectors during a step in memory
 NEW_VECTORS = 16  # further vectors while cuts are added or stored, besides a copy of the cuts
 LEAST_TOTALS = 3  # so many totals are planned for any engine, but only a pass uses them
 

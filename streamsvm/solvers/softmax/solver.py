@@ -34,7 +34,7 @@ machines", ICML (cuts along a line).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from operator import add
@@ -50,8 +50,8 @@ from streamsvm.solvers.cutting_plane import cuts
 from streamsvm.solvers.cutting_plane.cuts import CutSettings, CutState, RowSums
 from streamsvm.solvers.cutting_plane.line_search import CutTotals
 from streamsvm.solvers.cutting_plane.master import take_cuts
-from streamsvm.solvers.softmax import newton
-from streamsvm.solvers.softmax.newton import MOST_CURVED, Sample, minimise
+from streamsvm.solvers.softmax import lbfgs
+from streamsvm.solvers.softmax.lbfgs import MOST_CURVED, SECANTS, Sample, follow_secants, minimise
 
 FIRST_STEPS = (0.3, 0.7, 1.0)  # points of the first step, from 0 to the sample's minimiser: it may overfit
 STEPS = (0.5, 0.75, 1.0, 1.5)  # points of a later step, as multiples of the last step taken
@@ -64,25 +64,9 @@ WIDE = 1 << 17  # or more weights,
 HIGH_COST = 1e4  # and all costs are lower: the curvature of the penalty is 1, which float32 hides at high costs
 FEW = 8  # the minimiser of one row in FEW is the start for a sample of more than FEW parts
 FIT_ROWS = 0.2  # so many rows for each dimension of the fit give it half of the model; a feature needs 1
-SECANTS = 4  # the largest number of moves kept for L-BFGS
 NEAR = 0.1  # the product of the Hessian with W is a secant if W has moved by at most this share of its length since
 ASIDE = 0.1  # the distance of the point beside a step, as a share of the step (largest entries)
 CURVED_AT = 2  # the Hessian is summed at this point of a pass, the third, unless the only point is that of all rows
-
-
-def follow_secants(gradient: F64, secants: Sequence[tuple[F64, F64]], step: Callable[[F64], F64]) -> F64:
-    """Return the step of L-BFGS (Nocedal & Wright 2006, Algorithm 7.4).
-
-    secants: moves, and the changes of the gradient along them; the last counts most. step: the step for a gradient
-    without secants.
-    """
-    if not secants:
-        return step(gradient)
-    *others, (move, change) = secants
-    product = float(move @ change)
-    share = float(move @ gradient) / product
-    found = follow_secants(gradient - share * change, others, step)
-    return found - (share + float(change @ found) / product) * move
 
 
 @dataclass
@@ -90,7 +74,7 @@ class SoftmaxTotals(CutTotals):
     """The sums at k points, and at one of them the sums of the curvature (empty if they are not summed).
 
     With few weights, `curvature` is the Hessian. With many weights, its first K + d+1 columns are the sums of
-    newton.add_fit, and its last d+1 columns are the product of the Hessian with the weights (K, d+1).
+    lbfgs.add_fit, and its last d+1 columns are the product of the Hessian with the weights (K, d+1).
     """
 
     curvature: F64
@@ -113,15 +97,15 @@ def add_points(totals: SoftmaxTotals, rows: Rows, W: F64, class_costs: F64, bias
             found = measure(scores, tile.codes, own)
             totals.losses[k] += found.loss
             totals.costs[k] += found.entropy
-            newton.add_slopes(totals.gradients[k], X, find_slopes(found.shares, tile.codes, own), bias_feature)
+            lbfgs.add_slopes(totals.gradients[k], X, find_slopes(found.shares, tile.codes, own), bias_feature)
             if k != CURVED_AT or not len(totals.curvature):
                 continue
             if len(totals.curvature) > len(weights):
-                newton.add_hessian(totals.curvature, X, found.shares.astype(np.float32), own, bias_feature)
+                lbfgs.add_hessian(totals.curvature, X, found.shares.astype(np.float32), own, bias_feature)
                 continue
             fit, product = np.split(totals.curvature, [-weights.shape[1]], axis=1)
-            newton.add_fit(fit, X, found.shares, own, bias_feature)
-            newton.add_slopes(product, X, change_slopes(found.shares, scores, own), bias_feature)
+            lbfgs.add_fit(fit, X, found.shares, own, bias_feature)
+            lbfgs.add_slopes(product, X, change_slopes(found.shares, scores, own), bias_feature)
 
 
 @dataclass
@@ -180,8 +164,8 @@ class Softmax(CutSettings):
         """
         start, is_all = self.shape(state.best_w), sample.n_rows == state.n_rows
         if not len(state.slope) or not len(state.curvature) or is_all:
-            free = newton.Model(np.zeros_like(start), start)
-            if sample.n_rows > FEW * newton.PART_ROWS and not state.passes:
+            free = lbfgs.Model(np.zeros_like(start), start)
+            if sample.n_rows > FEW * lbfgs.PART_ROWS and not state.passes:
                 start = minimise(sample.thin(sample.n_rows // FEW)[0], free, start, 0.0, FIRST_SHARE)
             found = minimise(sample, free, start, 0.0, ALL_SHARE * self.tol if is_all else FIRST_SHARE)
         else:
@@ -199,18 +183,18 @@ class Softmax(CutSettings):
         scores, is_summed = sample.score(start), start.size <= MOST_CURVED
         point, is_exact = sample.look(scores), is_summed and np.array_equal(state.curved_at, state.best_w)
         A, n_counted = sample.sum_classes(point.shares)
-        own = newton.find_share(n_counted, start.shape[1]) if is_exact or not is_summed else 0.0
+        own = lbfgs.find_share(n_counted, start.shape[1]) if is_exact or not is_summed else 0.0
         if is_summed:
             shrunk = sample.shrink(point.shares, np.zeros_like(start), 0.0, own)
             E = state.curvature - own * sample.sum_hessian(point.shares)
-            solve = newton.factorise(state.curvature)
+            solve = lbfgs.factorise(state.curvature)
         else:
-            means = newton.find_means(state.curvature[:, : -start.shape[1]])
+            means = lbfgs.find_means(state.curvature[:, : -start.shape[1]])
             fitted, rest, means = sample.sum_features(point.shares, means)
-            of_fit = max(own, newton.find_share(n_counted, FIT_ROWS * min(start.shape[1], len(start) - 1)))
+            of_fit = max(own, lbfgs.find_share(n_counted, FIT_ROWS * min(start.shape[1], len(start) - 1)))
             shrunk = sample.shrink(point.shares, means, of_fit, own)
             B = (1.0 - of_fit) * fitted + (1.0 - own) * rest
-            solve = newton.invert_product(A, newton.find_axes(fitted + rest))
+            solve = lbfgs.invert_product(A, lbfgs.find_axes(fitted + rest))
         known = shrunk.look(scores).gradient + start
 
         def bend(U: F64) -> F64:
@@ -219,7 +203,7 @@ class Softmax(CutSettings):
             return A @ (U * B if B.ndim == 1 else U @ B)
 
         def step(gradient: F64) -> F64:
-            model = newton.Model(self.shape(gradient) - known, start, bend, solve)
+            model = lbfgs.Model(self.shape(gradient) - known, start, bend, solve)
             return (minimise(shrunk, model, start, wanted, scores=scores) - start).ravel()
 
         gradient, secants = state.best_w + state.slope, list(zip(state.moves, state.changes, strict=True))

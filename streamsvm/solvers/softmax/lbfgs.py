@@ -1,10 +1,10 @@
-"""Newton's method for softmax on rows in memory, with a linear and a quadratic term.
+"""L-BFGS for softmax on rows in memory, with a linear and a quadratic term.
 
     F(W) = 1/2 |W|^2 + L_S(W) + slope.W + 1/2 (W - centre)'E(W - centre)
 
-A Newton step solves H u = -grad F by conjugate gradients; the products of H with directions are matrix products over
-the rows. They only choose points, so they are float32 if there are many rows. A small H is summed, and
-its Cholesky factor is the preconditioner. For a large one, the preconditioner is I + A x B with
+Scores and gradients are matrix products over the rows. They only choose points, so they are float32 if there are many
+rows. The first matrix of L-BFGS is a multiple of an approximation of the Hessian H, which is computed again at steps
+1, 2, 3, 5, 9, .. A small H is summed over some rows. A large one is approximated by I + A x B with
 
     A = sum_i C_i (diag p_i - p_i p_i'),      B = the mean of x_i x_i', weighted by C_i (1 - |p_i|^2)
 
@@ -14,14 +14,13 @@ M of the rows of all data by their probabilities, and the rest. The model keeps 
 Hessian of the two parts, by the rows sqrt(f) p_i.M + sqrt(s) (x_i - p_i.M). A x B replaces the remainder: its B is
 1 - f times the B of the rows p_i.M, plus 1 - s times the B of the rest. The fit takes only K (K + d+1) sums.
 
-Sources: Lin, Weng & Keerthi 2008, "Trust region Newton method for large-scale logistic regression", J. Machine Learning
-Research 9 (Newton's method with conjugate gradients; here with a line search); Martens & Grosse 2015, "Optimizing
-neural networks with Kronecker-factored approximate curvature", ICML (A x B).
+Sources: Nocedal & Wright 2006, "Numerical Optimization", Algorithms 7.4 and 7.5 (L-BFGS); Martens & Grosse 2015,
+"Optimizing neural networks with Kronecker-factored approximate curvature", ICML (A x B).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass
 from functools import reduce
@@ -32,19 +31,20 @@ import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
 from streamsvm.losses.classes import read_costs
-from streamsvm.losses.softmax import change_slopes, find_slopes, measure
+from streamsvm.losses.softmax import find_slopes, measure
 from streamsvm.numeric.rows import F64, Rows, Values, to_factor
 from streamsvm.system import deadline, interrupts
 from streamsvm.system.threads import map_on_threads
 
 PART_ROWS = 8192  # rows of a part; the parts do not depend on the number of threads
 SUMMED_PARTS = 4  # the sums of so many parts are held at once
-MOST_STEPS, MOST_PRODUCTS = 60, 60
+MOST_STEPS = 500
+SECANTS, MANY = 4, 20  # the largest numbers of secants, for many weights and for at most MOST_CURVED
 LEAST_FALL = 1e-4  # a step is taken if F falls by this share of what its slope promises
 SHORTEST = 1e-8  # rounding is the limit if no longer step descends
-RESIDUAL = 0.3  # conjugate gradients end at this share of the first residual
-FACTOR_ROWS = 4  # the Hessian of a preconditioner is that of so many rows for each weight
-AXIS_ROWS = 16  # the matrix of the features is that of so many rows for each feature
+FACTOR_ROWS = 4  # a Hessian is summed over so many rows for each weight, or over more
+FACTOR_SCORES = 8  # if the sum takes no longer than the scores and gradients of so many points
+AXIS_ROWS = 16  # the matrices of the features and of the classes are those of so many rows for each of their entries
 CURVED_ROWS = 512  # rows whose Hessians are summed at once
 MOST_CURVED = 1024  # a Hessian is summed if W has at most this many entries
 RIDGE = 1e-6  # relative to the diagonal, for the fit of the rows by their probabilities
@@ -124,10 +124,6 @@ class Sample:
         X, p = part[0], part[3]
         sums = np.column_stack(((X.T @ slopes).T, self.bias_feature * np.sum(slopes, axis=0))).astype(np.float64)
         return sums if p is None else self.factor * sums + (slopes.T @ p) @ self.means
-
-    def multiply(self, shares: list[Values], U: F64) -> F64:
-        """Return the product of the Hessian of the loss with a direction U (K, d+1)."""
-        return self._sum(lambda part, f, p: self._combine(part, change_slopes(p, f, part[2])), self.score(U), shares)
 
     def sum_hessian(self, shares: list[Values]) -> F64:
         """Return the Hessian of the loss, (width, width)."""
@@ -276,13 +272,11 @@ class Model:
 
     def measure(self, W: F64) -> tuple[float, F64]:
         """Return the terms with 1/2 |W|^2, and their gradient."""
-        bent = self.multiply(W - self.centre) - (W - self.centre)
-        value = np.vdot(W, W) / 2 + np.vdot(self.slope, W) + np.vdot(W - self.centre, bent) / 2
-        return float(value), W + self.slope + bent
-
-    def multiply(self, U: F64) -> F64:
-        """Return (I + E) U."""
-        return U if self.bend is None else U + self.bend(U)
+        value, gradient = np.vdot(W, W) / 2 + np.vdot(self.slope, W), W + self.slope
+        if self.bend is None:
+            return float(value), gradient
+        bent = self.bend(W - self.centre)
+        return float(value + np.vdot(W - self.centre, bent) / 2), gradient + bent
 
 
 def factorise(H: F64) -> Solve | None:
@@ -296,22 +290,39 @@ def factorise(H: F64) -> Solve | None:
     return lambda v: cho_solve(factor, v.ravel(), check_finite=False).reshape(v.shape)
 
 
+def follow_secants(gradient: F64, secants: Sequence[tuple[F64, F64]], step: Callable[[F64], F64]) -> F64:
+    """Return the step of L-BFGS (Nocedal & Wright 2006, Algorithm 7.4).
+
+    secants: moves, and the changes of the gradient along them; the last counts most. step: the step for a gradient
+    without secants.
+    """
+    found, shares = gradient, list[float]()
+    for move, change in reversed(secants):
+        shares.append(float(np.vdot(move, found) / np.vdot(move, change)))
+        found = found - shares[-1] * change
+    found = step(found)
+    for (move, change), share in zip(secants, reversed(shares), strict=True):
+        found = found - (share + float(np.vdot(change, found) / np.vdot(move, change))) * move
+    return found
+
+
 def minimise(sample: Sample, model: Model, start: F64, wanted: float, share: float = 0.0, scores: Any = None) -> F64:
     """Return the minimiser (K, d+1) of F, to 1/2 |grad F|^2 <= wanted + share * F.
 
     scores: the scores to start with (None: the scores of the sample's rows at `start`).
-    The search ends early where F is not convex, where rounding leaves no step that descends, or at the deadline.
+    The search ends early where rounding leaves no step that descends, or at the deadline.
     """
-    W, scores, known = start, scores or sample.score(start), None
+    W, scores, axes, secants = start, scores or sample.score(start), None, list[tuple[F64, F64]]()
     point, (own, own_gradient) = sample.look(scores), model.measure(start)
-    for _ in range(MOST_STEPS):
+    for n_steps in range(MOST_STEPS):
         interrupts.check()
-        gradient = point.gradient + own_gradient
-        if deadline.is_over() or not np.vdot(gradient, gradient) / 2 > wanted + share * (own + point.loss):
+        gradient, least, t = point.gradient + own_gradient, own + point.loss, 1.0
+        if deadline.is_over() or not np.vdot(gradient, gradient) / 2 > wanted + share * least:
             break
-        precondition, known = _precondition(sample, model, point.shares, known)
-        step = _find_step(sample, model, point.shares, gradient, precondition)
-        moves, slope, least, t = sample.score(step), float(np.vdot(gradient, step)), own + point.loss, 1.0
+        if n_steps & (n_steps - 1) == 0:  # 0 or a power of two
+            solve, axes = _precondition(sample, model, point.shares, axes)
+        step = follow_secants(gradient, secants, _scale(solve, secants))
+        moves, slope = sample.score(step), float(np.vdot(gradient, step))
         while t >= SHORTEST:
             del point  # the probabilities of only one point fit into the memory that is planned
             there = [one + t * move for one, move in zip(scores, moves, strict=True)]
@@ -321,32 +332,19 @@ def minimise(sample: Sample, model: Model, start: F64, wanted: float, share: flo
             t /= 2
         if t < SHORTEST or not np.any(step):
             break
-        W, scores = W + t * step, there
+        W, scores, change = W + t * step, there, point.gradient + own_gradient - gradient
+        if np.vdot(step, change) > 0.0:  # not where F is not convex
+            secants = [*secants, (t * step, change)][-(MANY if W.size <= MOST_CURVED else SECANTS) :]
     return W
 
 
-def _find_step(sample: Sample, model: Model, shares: list[Values], gradient: F64, precondition: Solve) -> F64:
-    """Return an approximate Newton step, by conjugate gradients.
-
-    They end where the curvature is not positive, or at the deadline.
-    """
-    step, residual = np.zeros_like(gradient), -gradient
-    direction = solved = precondition(residual)
-    size = first = float(np.vdot(residual, solved))
-    for _ in range(MOST_PRODUCTS):
-        interrupts.check()
-        product = model.multiply(direction) + sample.multiply(shares, direction)
-        curvature = float(np.vdot(direction, product))
-        if not curvature > 0.0 or deadline.is_over():
-            break
-        length = size / curvature
-        step, residual = step + length * direction, residual - length * product
-        solved = precondition(residual)
-        before, size = size, float(np.vdot(residual, solved))
-        if not size > RESIDUAL**2 * first:
-            break
-        direction = solved + size / before * direction
-    return step
+def _scale(solve: Solve, secants: Sequence[tuple[F64, F64]]) -> Solve:
+    """Return the function that multiplies a gradient by -solve and by the number that fits the last secant best."""
+    if not secants:
+        return lambda gradient: -solve(gradient)
+    move, change = secants[-1]
+    scale = float(np.vdot(move, change)) / float(np.vdot(change, solve(change)))
+    return lambda gradient: -scale * solve(gradient)
 
 
 def _precondition(sample: Sample, model: Model, shares: list[Values], known: Axes | None) -> tuple[Solve, Axes | None]:
@@ -354,11 +352,12 @@ def _precondition(sample: Sample, model: Model, shares: list[Values], known: Axe
 
     known: the axes that an earlier step has found.
     """
-    solve = model.solve
-    if solve is None and model.centre.size <= MOST_CURVED:
-        few, k = sample.thin(FACTOR_ROWS * model.centre.size)
+    solve, width, (n_classes, n_features) = model.solve, model.centre.size, model.centre.shape
+    if solve is None and width <= MOST_CURVED:
+        few, k = sample.thin(max(FACTOR_ROWS * width, FACTOR_SCORES * sample.n_rows // width))
         solve = factorise(few.sum_hessian([p[::k] for p in shares]))
     if solve is not None:
         return solve, None
     axes = known or find_axes(sample.sum_features(shares, np.zeros_like(model.centre))[1])
-    return invert_product(sample.sum_classes(shares)[0], axes), axes
+    few, k = sample.thin(AXIS_ROWS * (n_classes + n_features))
+    return invert_product(few.sum_classes([p[::k] for p in shares])[0], axes), axes
