@@ -385,29 +385,36 @@ class Search(Protocol):
     def evaluate(self, settings: Any, sample: Any, state: Any, W: F64) -> Evaluation:
         """Compute P and the cuts at the points W (k, width).
 
-        Return the state, the losses (k,), the cuts, and the number of passes. The state knows the rounding of sums from
-        the first pass on. If P is noisy, it may have moved to a point where P was computed in twice the precision.
+        Return the state at the best point, the losses (k,), the cuts, and the number of passes. The state knows the
+        rounding of sums from the first pass on. If P is noisy, its best point may be one where P was computed in twice
+        the precision.
         """
 
 
-def solve_any_loss(settings: Any, search: Search, sample: Sample | None, state: Any) -> Requests:
+def move_to_best(state: Any, W: F64, losses: F64) -> Any:
+    """Return the state moved to one of the points W (k, width) after another, as far as each is better."""
+    for w, objective in zip(W, np.einsum("kj,kj->k", W, W) / 2 + losses, strict=True):
+        state = cuts.move_to(state, w, objective, state.bound_loss(np.abs(w)))
+    return state
+
+
+def solve_any_loss(settings: Any, search: Search, sample: Any, state: Any) -> Requests:
     """Run cutting planes from a state. A run that is resumed from the state in any `Step` gives the same bits.
 
     settings: CutSettings with `epsilon`, and with a method `choose_points` that returns the state and the points
-    (k, width) of the next step; if epsilon is given, the first point is the master's minimiser. sample: its rows are
-    read first; None without a sample.
+    (k, width) of the next step; if epsilon is given, the first point is the master's minimiser. sample: the numbers
+    `rows` of its rows, and its method `hold`, which returns the sample with these rows; None without a sample.
     """
     if sample is not None:
-        sample = replace(sample, held=(yield Take(sample.rows)))
+        sample = sample.hold((yield Take(sample.rows)))
     while True:
         before = state
         state, W = settings.choose_points(sample, state)
         state, losses, found, passes = yield from search.evaluate(settings, sample, state, W)
         loss = float(losses[0]) if before.passes else np.inf  # the first step has no minimiser of a master problem
         violation = (loss - state.slack) / max(state.total_cost, np.finfo(float).tiny)
-        for w, objective in zip(W, np.einsum("kj,kj->k", W, W) / 2 + losses, strict=True):
-            state = cuts.move_to(state, w, objective, state.bound_loss(np.abs(w)))
         state = take_cuts(state, before, found, settings.max_cuts, settings.tol, passes)
+        del before, W, found  # otherwise held during the checkpoint and the next step
         yield Step(state, state.progress, cuts.find_status(state, settings.tol, settings.epsilon, violation))
 
 
@@ -434,7 +441,7 @@ class RowSearch:
             state = replace(state, magnitudes=first.sums, largest=first.largest)
         sizes: F64 = (state.cost_at_zero or state.total_cost) + 2.0 * (np.abs(W) @ state.magnitudes)
         state = replace(state, total_cost=max(state.total_cost, float(np.max(sizes))))
-        return state, found.losses, RowSums(found.gradients, found.costs, sizes), 1
+        return move_to_best(state, W, found.losses), found.losses, RowSums(found.gradients, found.costs, sizes), 1
 
 
 def add_tangents(totals: CutTotals, rows: Rows, points: F64, loss: ConvexLoss, bias_feature: float) -> None:

@@ -31,7 +31,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from streamsvm.numeric.rows import F64, I64, add_combination, compute_scores
+from streamsvm.numeric.rows import F64, I64, Rows, add_combination, compute_scores
 from streamsvm.passes import grows
 from streamsvm.solvers.cutting_plane import cuts
 from streamsvm.solvers.cutting_plane.cuts import CutSettings, CutState, RowSums, extend_products, is_noisy
@@ -97,6 +97,10 @@ class Sample(ABC):
     bias_feature: float | None = None
     is_whole: bool = False
     held: Any = None
+
+    def hold(self, rows: Rows) -> Self:
+        """Return the sample with its rows, which have been read."""
+        return replace(self, held=rows)
 
     @abstractmethod
     def measure(self, scores: F64) -> LossAt:

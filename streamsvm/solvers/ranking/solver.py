@@ -57,7 +57,7 @@ from streamsvm.numeric.rows import F64, I64, Matrix, Rows, add_rows, compute_sco
 from streamsvm.passes import All, RowTotals, Scan, add_each
 from streamsvm.solvers.cutting_plane import cuts
 from streamsvm.solvers.cutting_plane.cuts import CutSettings, RowSums, is_noisy
-from streamsvm.solvers.cutting_plane.line_search import CutTotals, Evaluation
+from streamsvm.solvers.cutting_plane.line_search import CutTotals, Evaluation, move_to_best
 from streamsvm.solvers.cutting_plane.master import DOUBTFUL_STEPS
 from streamsvm.solvers.cutting_plane.score_model import SEARCHED_ROWS, LossAt, Sample, SampleState, choose_points
 
@@ -168,6 +168,7 @@ class PairSearch:
             exact = (np.concatenate([tile[k] for tile in others[0]]) for k in range(len(points)))
             sums = measure_losses_exactly(exact, self.pairs, shorten(state, points))
             state = take_exact(settings, state, points, sums, scores.shape[1])
+        state = move_to_best(state, W, of_loss)
         return state, of_loss, RowSums(vectors, offsets, 2 * offsets), passes  # a pair has two rows
 
 
@@ -308,7 +309,8 @@ class QuerySearch:
             state = begin_at_zero(state, float(found.losses[0]), n_rows, others[0].sums)
         elif others:
             state = take_exact(settings, state, points, others[0].sums, n_rows)
-        return state, found.losses, RowSums(found.gradients, found.costs, 2 * found.costs), 1
+        state, sizes = move_to_best(state, W, found.losses), 2 * found.costs
+        return state, found.losses, RowSums(found.gradients, found.costs, sizes), 1
 
 
 @dataclass
@@ -380,4 +382,4 @@ class HistogramSearch:
         if others:
             n_terms = self.n_rows + histograms.MOST_CELLS  # sums over rows, then over buckets
             state = begin_at_zero(state, float(losses[0]), n_terms, others[0])
-        return state, losses, RowSums(sums.of_rows, offsets, 2 * offsets), 2
+        return move_to_best(state, W, losses), losses, RowSums(sums.of_rows, offsets, 2 * offsets), 2

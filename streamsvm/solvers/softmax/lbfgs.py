@@ -65,8 +65,11 @@ class Point(NamedTuple):
 class Sample:
     """Rows in memory, in parts. bias_feature: the value of the constant feature. dtype: the type of all products.
 
-    A part is its rows, codes and costs and, after `shrink`, the probabilities that predict its rows.
+    A part is its rows, codes and costs and, after `shrink`, the probabilities that predict its rows. held: the rows of
+    the sample, if they are the first rows of the dataset.
     """
+
+    held: Rows | None = None
 
     def __init__(self, rows: Rows, class_costs: F64, bias_feature: float, threads: int, dtype: Any) -> None:
         self.bias_feature, self.threads, self.dtype, self.n_rows = bias_feature, threads, dtype, rows.n_rows

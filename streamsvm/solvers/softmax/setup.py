@@ -15,11 +15,12 @@ from streamsvm.passes import MemoryNeed, Requests
 from streamsvm.problems.classification import MULTINOMIAL
 from streamsvm.solvers.crammer_singer.setup import ClassModel
 from streamsvm.solvers.cutting_plane.cuts import add_magnitudes, master_bytes, most_cuts, start_magnitudes
+from streamsvm.solvers.cutting_plane.line_search import solve_any_loss
 from streamsvm.solvers.cutting_plane.master import scale_costs, solve_master
 from streamsvm.solvers.cutting_plane.setup import NO_ROWS
 from streamsvm.solvers.options import NewtonOptions
 from streamsvm.solvers.softmax.lbfgs import MOST_AXES, MOST_CURVED, PART_ROWS, SECANTS, SUMMED_PARTS
-from streamsvm.solvers.softmax.solver import STEPS, WIDE, Softmax, State, solve
+from streamsvm.solvers.softmax.solver import STEPS, WIDE, DrawnRows, Softmax, SoftmaxSearch, State
 from streamsvm.solvers.solver import Budget, FirstSample, Solver
 
 MORE_COPIES = 2  # copies of the sample while it is fetched, besides those that are held
@@ -78,7 +79,8 @@ class SoftmaxSolver(ClassModel, Solver):
 
     def solve(self, state: State) -> Requests:
         """Yield the passes of the steps."""
-        return solve(self.parameters, state)
+        drawn = DrawnRows(self.parameters, state.resident, state.n_rows)
+        return solve_any_loss(self.parameters, SoftmaxSearch(), drawn, state)
 
     def memory(self, threads: int) -> MemoryNeed:
         """Return the memory of the sample, the cuts, the sums of a pass, and the scores of tiles.
@@ -89,7 +91,7 @@ class SoftmaxSolver(ClassModel, Solver):
         width, K, most = self.width, len(self.parameters.class_costs), self.parameters.most_cuts(self.width)
         is_summed = width <= MOST_CURVED
         curved = 8 * (width**2 if is_summed else K * K + 2 * width)
-        points = 8 * (len(STEPS) + 2) * width
+        points = 8 * (len(STEPS) + 1) * width
         n, (row_bytes, class_bytes) = self.parameters.resident_rows, self._find_row_bytes()
         held = 8 * (most + HELD_VECTORS) * width + 16 * most**2 + 2 * curved + n * row_bytes
         axes = 8 * (self.source.n_features + 1) ** 2 if self.source.n_features <= MOST_AXES else 0

@@ -38,23 +38,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from operator import add
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from streamsvm.losses.classes import read_costs
 from streamsvm.losses.softmax import change_slopes, count_rows, find_slopes, measure
 from streamsvm.numeric.rows import F64, I64, Rows, find_first_rows, to_factor
-from streamsvm.passes import All, Requests, Scan, Step, Take, grows
+from streamsvm.passes import All, Scan, grows
 from streamsvm.solvers.cutting_plane import cuts
 from streamsvm.solvers.cutting_plane.cuts import CutSettings, CutState, RowSums
-from streamsvm.solvers.cutting_plane.line_search import CutTotals
-from streamsvm.solvers.cutting_plane.master import take_cuts
+from streamsvm.solvers.cutting_plane.line_search import CutTotals, Evaluation
 from streamsvm.solvers.softmax import lbfgs
 from streamsvm.solvers.softmax.lbfgs import MOST_CURVED, SECANTS, Sample, follow_secants, minimise
 
 FIRST_STEPS = (0.3, 0.7, 1.0)  # points of the first step, from 0 to the sample's minimiser: it may overfit
-STEPS = (0.5, 0.75, 1.0, 1.5)  # points of a later step, as multiples of the last step taken
+STEPS = (0.5, 0.75, 1.0, 1.5, 1.0)  # points of a later step, as multiples of the last step taken; the last lies beside
 ALL_SHARE = 0.5  # 1/2 |grad P|^2 is reduced to this share of the requested gap if all rows are in memory
 MODEL_SHARE = 0.1  # 1/2 |gradient|^2 of the model is reduced to this share of the requested gap
 GAP_SHARE = 0.001  # or to this share of the current gap
@@ -141,6 +140,7 @@ class Softmax(CutSettings):
     seed: int = 0
     bias_feature: float = 1.0
     threads: int = 1
+    epsilon: ClassVar[float | None] = None
 
     def shape(self, vectors: F64) -> F64:
         """Return flat vectors (.., width) as matrices (.., K, d+1)."""
@@ -151,11 +151,25 @@ class Softmax(CutSettings):
         """Whether a sample of any size is float64."""
         return self.tol < NARROW_TOL or max(self.class_costs) > HIGH_COST
 
-    def hold(self, rows: Rows) -> Sample:
-        """Return the sample. Each row's weight counts the rows that it represents."""
-        is_small = rows.nbytes <= SMALL_BYTES and len(self.class_costs) * rows.X.shape[1] <= WIDE
-        dtype = np.float64 if self.needs_float64 or is_small else np.float32
-        return Sample(rows, np.array(self.class_costs), self.bias_feature, self.threads, dtype)
+    def find_steps(self, sample: Sample, state: State) -> F64:
+        """Return the steps to the points of the next pass. If the sample has all rows, its model is P itself."""
+        if sample.n_rows == state.n_rows:
+            return np.array([state.step])
+        return state.step * np.array(STEPS) if len(state.slope) else np.array(FIRST_STEPS)
+
+    def choose_points(self, sample: Sample, state: State) -> tuple[State, F64]:
+        """Return the state and the points (k, width) of the next step.
+
+        The lower bound lacks 1/2 |gradient|^2, most of it along directions of high curvature. A cut at a point beside
+        the step, against the gradient, shows how the gradient changes in these directions.
+        """
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            end = self.minimise(sample, state) if state.stuck % 2 == 0 else state.master_w
+        points = state.best_w + self.find_steps(sample, state)[:, None] * (end - state.best_w)
+        if len(points) == len(STEPS):
+            gradient, size = state.best_w + state.slope, np.max(np.abs(points[-1] - state.best_w))
+            points[-1] -= ASIDE * size * gradient / max(np.max(np.abs(gradient)), np.finfo(float).tiny)
+        return state, points
 
     def minimise(self, sample: Sample, state: State) -> F64:
         """Return the minimiser of the model, (width,), or of the sample's own problem if there is no best point.
@@ -213,13 +227,13 @@ class Softmax(CutSettings):
         found = step(gradient) if is_exact else follow_secants(gradient, secants, step)
         return start + self.shape(found)
 
-    def look_at(self, points: F64, held: Rows | None) -> Scan:
+    def look_at(self, points: F64) -> Scan:
         """Return the scan for the losses, the cuts and the sums of the loss at the points, (k, width)."""
         W = self.shape(points)
         n_classes, width = W.shape[1:]
         curved = (W[0].size, W[0].size) if W[0].size <= MOST_CURVED else (n_classes, n_classes + 2 * width)
         start = partial(start_totals, W.shape, curved if len(points) > CURVED_AT else (0, 0))
-        return Scan(start, add_points, add, (W, np.array(self.class_costs), self.bias_feature), held=held)
+        return Scan(start, add_points, add, (W, np.array(self.class_costs), self.bias_feature))
 
     def read(self, state: State, points: F64, found: SoftmaxTotals) -> tuple[State, RowSums]:
         """Return the state with the sums of the curvature that the scan found, and the cuts at the points."""
@@ -243,39 +257,38 @@ class Softmax(CutSettings):
         return replace(state, total_cost=total_cost, terms=terms)
 
 
-def solve(settings: Softmax, state: State) -> Requests:
-    """Train from a state. A run resumed from the state in any `Step` gives the same bits."""
-    rows, class_costs = (yield Take(state.resident)), np.array(settings.class_costs)
-    held = find_first_rows(rows, state.resident)
-    sample = settings.hold(rows.weigh(state.n_rows / rows.n_rows))
-    del rows
-    while True:
-        before = state
-        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-            end = settings.minimise(sample, state) if state.stuck % 2 == 0 else state.master_w
-        steps = state.step * np.array(STEPS) if len(state.slope) else np.array(FIRST_STEPS)
-        steps = np.array([state.step]) if sample.n_rows == state.n_rows else steps  # all rows: the model is P itself
-        points = state.best_w + steps[:, None] * (end - state.best_w)
-        if len(steps) == len(STEPS):
-            points, steps = add_beside(state, points), np.append(steps, steps[CURVED_AT])
-        looks = cuts.look_for_rounding(state, None, class_costs, settings.bias_feature, len(class_costs))
-        found, *others = yield All([settings.look_at(points, held), *(replace(look, held=held) for look in looks)])
-        state = settings.take_rounding(state, others)
-        state, new = settings.read(state, points, found)
-        state = take_cuts(take_best(state, points, steps, found, new), before, new, settings.max_cuts, settings.tol)
-        del before, points, found, new, end, others  # otherwise held during the checkpoint and the next step
-        yield Step(state, state.progress, cuts.find_status(state, settings.tol))
+@dataclass(frozen=True)
+class DrawnRows:
+    """The numbers of the rows of a sample, out of n_rows rows, before these rows are read."""
+
+    settings: Softmax
+    rows: I64
+    n_rows: int
+
+    def hold(self, rows: Rows) -> Sample:
+        """Return the sample. Each row's weight counts the rows that it represents."""
+        own = self.settings
+        is_small = rows.nbytes <= SMALL_BYTES and len(own.class_costs) * rows.X.shape[1] <= WIDE
+        dtype = np.float64 if own.needs_float64 or is_small else np.float32
+        weighed, costs = rows.weigh(self.n_rows / rows.n_rows), np.array(own.class_costs)
+        sample = Sample(weighed, costs, own.bias_feature, own.threads, dtype)
+        sample.held = find_first_rows(rows, self.rows)
+        return sample
 
 
-def add_beside(state: State, points: F64) -> F64:
-    """Return the points of a step, and a point beside one of them, against the gradient.
+class SoftmaxSearch:
+    """The search for losses of rows with a score for each class."""
 
-    The lower bound lacks 1/2 |gradient|^2, most of it along directions of high curvature. A cut at this point shows how
-    the gradient changes in these directions.
-    """
-    gradient, point = state.best_w + state.slope, points[CURVED_AT]
-    size, largest = np.max(np.abs(point - state.best_w)), max(np.max(np.abs(gradient)), np.finfo(float).tiny)
-    return np.vstack((points, point - ASIDE * size * (gradient / largest)))
+    def evaluate(self, settings: Softmax, sample: Sample, state: State, W: F64) -> Evaluation:
+        """Compute P, the cuts and the sums of the curvature in one pass."""
+        costs = np.array(settings.class_costs)
+        looks = [
+            settings.look_at(W),
+            *cuts.look_for_rounding(state, None, costs, settings.bias_feature, len(costs)),
+        ]
+        found, *others = yield All([replace(look, held=sample.held) for look in looks])
+        state, new = settings.read(settings.take_rounding(state, others), W, found)
+        return take_best(state, W, settings.find_steps(sample, state), found, new), found.losses, new, 1
 
 
 def take_best(state: State, points: F64, steps: F64, found: CutTotals, new: RowSums) -> State:
