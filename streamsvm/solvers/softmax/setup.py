@@ -35,7 +35,7 @@ LEAST_TOTALS = 3  # so many totals are planned for any engine, but only a pass u
 
 
 class SoftmaxSolver(ClassModel, Solver):
-    """Newton's method on a sample, corrected by passes over all rows."""
+    """L-BFGS on a sample, whose loss is corrected by passes over all rows."""
 
     name, compiled = "cutting-plane", ("softmax",)
 
