@@ -21,7 +21,7 @@ from streamsvm.solvers.cutting_plane.score_model import minimise_model
 from streamsvm.solvers.cutting_plane.smoothed_newton import HingeRows, Linear, minimise
 from streamsvm.solvers.decomposition.all_active import solve_in_factor
 from streamsvm.solvers.one_class.solver import find_nearest
-from streamsvm.solvers.softmax import newton
+from streamsvm.solvers.softmax import lbfgs
 from streamsvm.system import deadline, interrupts
 
 N, WIDTH, K, C = 80, 6, 3, 10.0  # rows, entries of w, classes, and the cost of a row
@@ -50,9 +50,9 @@ def minimise_any_loss() -> Any:
 
 
 def minimise_softmax() -> Any:
-    sample = newton.Sample(ALL, np.full(K, C), 1.0, 1, np.float64)
+    sample = lbfgs.Sample(ALL, np.full(K, C), 1.0, 1, np.float64)
     start = np.zeros((K, WIDTH))
-    return newton.minimise(sample, newton.Model(start, start), start, 1e-12)
+    return lbfgs.minimise(sample, lbfgs.Model(start, start), start, 1e-12)
 
 
 def solve_class_kernel() -> Any:

@@ -386,13 +386,13 @@ class Search(Protocol):
         """Compute P and the cuts at the points W (k, width).
 
         Return the state at the best point, the losses (k,), the cuts, and the number of passes. The state knows the
-        rounding of sums from the first pass on. If P is noisy, its best point may be one where P was computed in twice
-        the precision.
+        rounding of sums from the first pass on. If P is noisy, the best point may be one at which P was computed in
+        twice the precision.
         """
 
 
 def move_to_best(state: Any, W: F64, losses: F64) -> Any:
-    """Return the state moved to one of the points W (k, width) after another, as far as each is better."""
+    """Return the state after a move to each of the points W (k, width) in turn that is better than the best so far."""
     for w, objective in zip(W, np.einsum("kj,kj->k", W, W) / 2 + losses, strict=True):
         state = cuts.move_to(state, w, objective, state.bound_loss(np.abs(w)))
     return state
@@ -402,8 +402,8 @@ def solve_any_loss(settings: Any, search: Search, sample: Any, state: Any) -> Re
     """Run cutting planes from a state. A run that is resumed from the state in any `Step` gives the same bits.
 
     settings: CutSettings with `epsilon`, and with a method `choose_points` that returns the state and the points
-    (k, width) of the next step; if epsilon is given, the first point is the master's minimiser. sample: the numbers
-    `rows` of its rows, and its method `hold`, which returns the sample with these rows; None without a sample.
+    (k, width) of the next step; if epsilon is given, the first point is the master's minimiser. sample: has the
+    numbers of its rows (`rows`), and a method `hold` that returns the sample with these rows; None without a sample.
     """
     if sample is not None:
         sample = sample.hold((yield Take(sample.rows)))

@@ -3,8 +3,9 @@
     F(W) = 1/2 |W|^2 + L_S(W) + slope.W + 1/2 (W - centre)'E(W - centre)
 
 Scores and gradients are matrix products over the rows. They only choose points, so they are float32 if there are many
-rows. The first matrix of L-BFGS is a multiple of an approximation of the Hessian H, which is computed again at steps
-1, 2, 3, 5, 9, .. A small H is summed over some rows. A large one is approximated by I + A x B with
+rows. L-BFGS starts from a multiple of an approximation of the Hessian H. Unless the model gives one, it is computed at
+steps 1, 2, 3, 5, 9, .. A small H is summed over some rows. A large one is approximated by I + A x B, of which only A is
+computed again:
 
     A = sum_i C_i (diag p_i - p_i p_i'),      B = the mean of x_i x_i', weighted by C_i (1 - |p_i|^2)
 
@@ -39,12 +40,13 @@ from streamsvm.system.threads import map_on_threads
 PART_ROWS = 8192  # rows of a part; the parts do not depend on the number of threads
 SUMMED_PARTS = 4  # the sums of so many parts are held at once
 MOST_STEPS = 500
-SECANTS, MANY = 4, 20  # the largest numbers of secants, for many weights and for at most MOST_CURVED
+SECANTS = 4  # the largest number of secants, here and from pass to pass,
+MORE_SECANTS = 20  # and the largest number here if W has at most MOST_CURVED entries
 LEAST_FALL = 1e-4  # a step is taken if F falls by this share of what its slope promises
 SHORTEST = 1e-8  # rounding is the limit if no longer step descends
-FACTOR_ROWS = 4  # a Hessian is summed over so many rows for each weight, or over more
-FACTOR_SCORES = 8  # if the sum takes no longer than the scores and gradients of so many points
-AXIS_ROWS = 16  # the matrices of the features and of the classes are those of so many rows for each of their entries
+FACTOR_ROWS = 4  # a Hessian is summed over so many rows for each weight,
+FACTOR_SCORES = 8  # or over more, if this takes no longer than the scores and gradients of dense rows at so many points
+AXIS_ROWS = 16  # B is summed over so many rows for each feature, and A over so many for each class and feature
 CURVED_ROWS = 512  # rows whose Hessians are summed at once
 MOST_CURVED = 1024  # a Hessian is summed if W has at most this many entries
 RIDGE = 1e-6  # relative to the diagonal, for the fit of the rows by their probabilities
@@ -91,7 +93,7 @@ class Sample:
 
     def thin(self, most: int) -> tuple[Sample, int]:
         """Return the sample of every k-th row with k times its costs, and k, so that about `most` rows are left."""
-        thinned, k = copy(self), max(1, self.n_rows // most)
+        thinned, k = copy(self), min(max(1, self.n_rows // most), PART_ROWS)  # one row of a part, or more
         thinned.n_rows = self.n_rows // k
         thinned.parts = [(X[::k], y[::k], self.dtype(k) * costs[::k], None) for X, y, costs, _ in self.parts]
         return thinned, k
@@ -313,7 +315,7 @@ def minimise(sample: Sample, model: Model, start: F64, wanted: float, share: flo
     """Return the minimiser (K, d+1) of F, to 1/2 |grad F|^2 <= wanted + share * F.
 
     scores: the scores to start with (None: the scores of the sample's rows at `start`).
-    The search ends early where rounding leaves no step that descends, or at the deadline.
+    The search ends early where F is not convex, where rounding leaves no step that descends, or at the deadline.
     """
     W, scores, axes, secants = start, scores or sample.score(start), None, list[tuple[F64, F64]]()
     point, (own, own_gradient) = sample.look(scores), model.measure(start)
@@ -335,14 +337,16 @@ def minimise(sample: Sample, model: Model, start: F64, wanted: float, share: flo
             t /= 2
         if t < SHORTEST or not np.any(step):
             break
-        W, scores, change = W + t * step, there, point.gradient + own_gradient - gradient
-        if np.vdot(step, change) > 0.0:  # not where F is not convex
-            secants = [*secants, (t * step, change)][-(MANY if W.size <= MOST_CURVED else SECANTS) :]
+        change = point.gradient + own_gradient - gradient
+        if not np.vdot(step, change) > 0.0:
+            break
+        W, scores = W + t * step, there
+        secants = [*secants, (t * step, change)][-(MORE_SECANTS if W.size <= MOST_CURVED else SECANTS) :]
     return W
 
 
 def _scale(solve: Solve, secants: Sequence[tuple[F64, F64]]) -> Solve:
-    """Return the function that multiplies a gradient by -solve and by the number that fits the last secant best."""
+    """Return the function that applies `solve` to a gradient, times minus the number that fits the last secant best."""
     if not secants:
         return lambda gradient: -solve(gradient)
     move, change = secants[-1]

@@ -53,7 +53,7 @@ from streamsvm.solvers.softmax import lbfgs
 from streamsvm.solvers.softmax.lbfgs import MOST_CURVED, SECANTS, Sample, follow_secants, minimise
 
 FIRST_STEPS = (0.3, 0.7, 1.0)  # points of the first step, from 0 to the sample's minimiser: it may overfit
-STEPS = (0.5, 0.75, 1.0, 1.5, 1.0)  # points of a later step, as multiples of the last step taken; the last lies beside
+STEPS = (0.5, 0.75, 1.0, 1.5, 1.0)  # points of a later step, as multiples of the last step; the last point is moved
 ALL_SHARE = 0.5  # 1/2 |grad P|^2 is reduced to this share of the requested gap if all rows are in memory
 MODEL_SHARE = 0.1  # 1/2 |gradient|^2 of the model is reduced to this share of the requested gap
 GAP_SHARE = 0.001  # or to this share of the current gap
@@ -152,7 +152,10 @@ class Softmax(CutSettings):
         return self.tol < NARROW_TOL or max(self.class_costs) > HIGH_COST
 
     def find_steps(self, sample: Sample, state: State) -> F64:
-        """Return the steps to the points of the next pass. If the sample has all rows, its model is P itself."""
+        """Return the steps to the points of the next pass.
+
+        If the sample has all rows, its model is P itself, and a single point is enough.
+        """
         if sample.n_rows == state.n_rows:
             return np.array([state.step])
         return state.step * np.array(STEPS) if len(state.slope) else np.array(FIRST_STEPS)
@@ -168,7 +171,7 @@ class Softmax(CutSettings):
         points = state.best_w + self.find_steps(sample, state)[:, None] * (end - state.best_w)
         if len(points) == len(STEPS):
             gradient, size = state.best_w + state.slope, np.max(np.abs(points[-1] - state.best_w))
-            points[-1] -= ASIDE * size * gradient / max(np.max(np.abs(gradient)), np.finfo(float).tiny)
+            points[-1] -= ASIDE * size * (gradient / max(np.max(np.abs(gradient)), np.finfo(float).tiny))
         return state, points
 
     def minimise(self, sample: Sample, state: State) -> F64:
@@ -267,11 +270,10 @@ class DrawnRows:
 
     def hold(self, rows: Rows) -> Sample:
         """Return the sample. Each row's weight counts the rows that it represents."""
-        own = self.settings
-        is_small = rows.nbytes <= SMALL_BYTES and len(own.class_costs) * rows.X.shape[1] <= WIDE
+        own, weighed = self.settings, rows.weigh(self.n_rows / rows.n_rows)
+        is_small = weighed.nbytes <= SMALL_BYTES and len(own.class_costs) * rows.X.shape[1] <= WIDE
         dtype = np.float64 if own.needs_float64 or is_small else np.float32
-        weighed, costs = rows.weigh(self.n_rows / rows.n_rows), np.array(own.class_costs)
-        sample = Sample(weighed, costs, own.bias_feature, own.threads, dtype)
+        sample = Sample(weighed, np.array(own.class_costs), own.bias_feature, own.threads, dtype)
         sample.held = find_first_rows(rows, self.rows)
         return sample
 

@@ -93,6 +93,14 @@ def test_the_driver_holds_what_is_planned(own: dict[str, Any], d: int) -> None:
     assert peak <= planned
 
 
+def test_a_model_that_is_not_convex_ends_early() -> None:
+    """At high costs, a sample has more curvature in some directions than all rows have."""
+    problem = make_classes(1, n=3000, d=10, n_classes=5)
+    result = train(problem.in_memory(), replace(OPTIONS, C=1e5, resident_rows=400))
+    assert result.status == "converged"
+    assert result.passes <= 25  # 500 steps in memory lead so far away that 150 passes do not suffice
+
+
 def test_vectors_of_many_weights_are_planned(monkeypatch: pytest.MonkeyPatch) -> None:
     """The rest of what is planned is small here: scores and rows of few rows, and few cuts.
 
