@@ -24,8 +24,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass
-from functools import reduce
-from operator import add
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -40,9 +38,10 @@ from streamsvm.system.threads import map_on_threads
 PART_ROWS = 8192  # rows of a part; the parts do not depend on the number of threads
 SUMMED_PARTS = 4  # the sums of so many parts are held at once
 MOST_STEPS = 500
-SECANTS = 4  # the largest number of secants, here and from pass to pass,
-MORE_SECANTS = 20  # and the largest number here if W has at most MOST_CURVED entries
+SECANTS = 4  # the largest number of secants from pass to pass, and in memory for a large W
+MORE_SECANTS, SECANT_ENTRIES = 100, 1 << 21  # in memory, their largest number for a small W, and for all moves together
 LEAST_FALL = 1e-4  # a step is taken if F falls by this share of what its slope promises
+ROUNDING, FLATTER = 16, 0.9  # or if F rises by at most so many roundings, and its slope falls to this share
 SHORTEST = 1e-8  # rounding is the limit if no longer step descends
 FACTOR_ROWS = 4  # a Hessian is summed over so many rows for each weight,
 FACTOR_SCORES = 8  # or over more, if this takes no longer than the scores and gradients of dense rows at so many points
@@ -65,20 +64,18 @@ class Point(NamedTuple):
 
 
 class Sample:
-    """Rows in memory, in parts. bias_feature: the value of the constant feature. dtype: the type of all products.
+    """Rows in memory, in parts. costs (K,): the costs of the classes. dtype: the type of all products.
 
     A part is its rows, codes and costs and, after `shrink`, the probabilities that predict its rows. held: the rows of
     the sample, if they are the first rows of the dataset.
     """
 
-    held: Rows | None = None
-
-    def __init__(self, rows: Rows, class_costs: F64, bias_feature: float, threads: int, dtype: Any) -> None:
+    def __init__(self, rows: Rows, costs: F64, bias_feature: float, threads: int, dtype: Any, held: Any = None) -> None:
         self.bias_feature, self.threads, self.dtype, self.n_rows = bias_feature, threads, dtype, rows.n_rows
-        self.factor, self.means = dtype(1), np.empty(0)
+        self.factor, self.means, self.held = dtype(1), np.empty(0), held
         parts = [rows.slice(slice(at, at + PART_ROWS)) for at in range(0, rows.n_rows, PART_ROWS)]
         self.parts: list[Any] = [
-            (to_factor(one.X, dtype), one.codes, read_costs(class_costs, one).astype(dtype), None) for one in parts
+            (to_factor(one.X, dtype), one.codes, read_costs(costs, one).astype(dtype), None) for one in parts
         ]
 
     def shrink(self, shares: list[Values], means: F64, fitted: float, own: float) -> Sample:
@@ -103,11 +100,11 @@ class Sample:
 
     def _sum(self, work: Callable[..., F64], *others: Any) -> F64:
         """Return the sum of the results of the parts, in order."""
-        pairs, total = list(zip(self.parts, *others, strict=True)), list[F64]()
+        pairs, total = list(zip(self.parts, *others, strict=True)), np.zeros(())
         for at in range(0, len(pairs), SUMMED_PARTS):
             some = pairs[at : at + SUMMED_PARTS]
-            total = [reduce(add, total + map_on_threads(lambda each: work(*each), some, self.threads))]
-        return total[0]
+            total = sum(map_on_threads(lambda each: work(*each), some, self.threads), total)
+        return total
 
     def score(self, W: F64) -> list[Values]:
         """Return the scores of the parts, (n, K) each."""
@@ -267,13 +264,14 @@ class Model:
     """The terms of F besides the loss of the sample.
 
     bend: the product of E with a direction (None: E is 0). solve: nearly the product of the inverse of I + E plus the
-    Hessian of the loss at the centre (None: unknown).
+    Hessian of the loss at the centre (None: unknown). most: the most by which F can fall, unless E is wrong.
     """
 
     slope: F64
     centre: F64
     bend: Solve | None = None
     solve: Solve | None = None
+    most: float = np.inf
 
     def measure(self, W: F64) -> tuple[float, F64]:
         """Return the terms with 1/2 |W|^2, and their gradient."""
@@ -311,14 +309,21 @@ def follow_secants(gradient: F64, secants: Sequence[tuple[F64, F64]], step: Call
     return found
 
 
+def count_secants(width: int) -> int:
+    """Return the largest number of secants in memory for so many weights."""
+    return int(np.clip(SECANT_ENTRIES // width, SECANTS, MORE_SECANTS))
+
+
 def minimise(sample: Sample, model: Model, start: F64, wanted: float, share: float = 0.0, scores: Any = None) -> F64:
     """Return the minimiser (K, d+1) of F, to 1/2 |grad F|^2 <= wanted + share * F.
 
     scores: the scores to start with (None: the scores of the sample's rows at `start`).
-    The search ends early where F is not convex, where rounding leaves no step that descends, or at the deadline.
+    The search ends early where F is not convex or falls by more than `most` of the model, where rounding leaves no step
+    that descends, or at the deadline.
     """
     W, scores, axes, secants = start, scores or sample.score(start), None, list[tuple[F64, F64]]()
     point, (own, own_gradient) = sample.look(scores), model.measure(start)
+    lowest, rounding = own + point.loss - model.most, ROUNDING * float(np.finfo(sample.dtype).eps)
     for n_steps in range(MOST_STEPS):
         interrupts.check()
         gradient, least, t = point.gradient + own_gradient, own + point.loss, 1.0
@@ -332,25 +337,25 @@ def minimise(sample: Sample, model: Model, start: F64, wanted: float, share: flo
             del point  # the probabilities of only one point fit into the memory that is planned
             there = [one + t * move for one, move in zip(scores, moves, strict=True)]
             point, (own, own_gradient) = sample.look(there), model.measure(W + t * step)
-            if own + point.loss <= least + LEAST_FALL * t * slope:
+            rise, after = own + point.loss - least, float(np.vdot(point.gradient + own_gradient, step))
+            if rise <= LEAST_FALL * t * slope or (rise <= rounding * abs(least) and abs(after) <= FLATTER * abs(slope)):
                 break
             t /= 2
         if t < SHORTEST or not np.any(step):
             break
         change = point.gradient + own_gradient - gradient
-        if not np.vdot(step, change) > 0.0:
+        if not np.vdot(step, change) > 0.0 or own + point.loss < lowest:
             break
         W, scores = W + t * step, there
-        secants = [*secants, (t * step, change)][-(MORE_SECANTS if W.size <= MOST_CURVED else SECANTS) :]
+        secants = [*secants, (t * step, change)][-count_secants(W.size) :]
     return W
 
 
 def _scale(solve: Solve, secants: Sequence[tuple[F64, F64]]) -> Solve:
     """Return the function that applies `solve` to a gradient, times minus the number that fits the last secant best."""
-    if not secants:
-        return lambda gradient: -solve(gradient)
-    move, change = secants[-1]
-    scale = float(np.vdot(move, change)) / float(np.vdot(change, solve(change)))
+    scale = 1.0
+    for move, change in secants[-1:]:
+        scale = float(np.vdot(move, change) / np.vdot(change, solve(change)))
     return lambda gradient: -scale * solve(gradient)
 
 

@@ -19,7 +19,7 @@ from streamsvm.solvers.cutting_plane.line_search import solve_any_loss
 from streamsvm.solvers.cutting_plane.master import scale_costs, solve_master
 from streamsvm.solvers.cutting_plane.setup import NO_ROWS
 from streamsvm.solvers.options import NewtonOptions
-from streamsvm.solvers.softmax.lbfgs import MOST_AXES, MOST_CURVED, PART_ROWS, SECANTS, SUMMED_PARTS
+from streamsvm.solvers.softmax.lbfgs import MOST_AXES, MOST_CURVED, PART_ROWS, SECANTS, SUMMED_PARTS, count_secants
 from streamsvm.solvers.softmax.solver import STEPS, WIDE, DrawnRows, Softmax, SoftmaxSearch, State
 from streamsvm.solvers.solver import Budget, FirstSample, Solver
 
@@ -29,7 +29,7 @@ ROW_VECTORS = 4  # vectors of 8 bytes for each row of the sample
 SCORES = 6  # numbers for each row of the sample and each class: scores, moves, probabilities
 PART_SCORES = 2  # numbers for each row of a part and each class, on each thread: intermediate results
 HELD_VECTORS = 17 + 2 * SECANTS  # vectors of the width of W in the driver during a pass, besides the cuts
-STEP_VECTORS = 20 + SUMMED_PARTS  # further vectors during a step in memory
+STEP_VECTORS = 12 + SUMMED_PARTS  # further vectors during a step in memory, besides secants
 NEW_VECTORS = 16  # further vectors while cuts are added or stored, besides a copy of the cuts
 LEAST_TOTALS = 3  # so many totals are planned for any engine, but only a pass uses them
 
@@ -95,8 +95,8 @@ class SoftmaxSolver(ClassModel, Solver):
         n, (row_bytes, class_bytes) = self.parameters.resident_rows, self._find_row_bytes()
         held = 8 * (most + HELD_VECTORS) * width + 16 * most**2 + 2 * curved + n * row_bytes
         axes = 8 * (self.source.n_features + 1) ** 2 if self.source.n_features <= MOST_AXES else 0
-        step = 8 * STEP_VECTORS * width + 5 * axes + (2 + SUMMED_PARTS * is_summed) * curved
-        step += 4 * PART_ROWS * self.source.n_features + SCORES * n * class_bytes
+        step = 8 * (STEP_VECTORS + 2 * count_secants(width)) * width + 4 * PART_ROWS * self.source.n_features
+        step += 5 * axes + (2 + SUMMED_PARTS * is_summed) * curved + SCORES * n * class_bytes
         step += PART_SCORES * self.parameters.threads * min(PART_ROWS, self.source.n_rows) * class_bytes
         new = 8 * (most + NEW_VECTORS) * width + 2 * curved + master_bytes(width, most)
         turn = max(0, max(step, new, MORE_COPIES * n * row_bytes) - LEAST_TOTALS * (points + curved))

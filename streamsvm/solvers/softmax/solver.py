@@ -18,8 +18,9 @@ at several points of this step and makes cuts over all rows there. The lower bou
 over these cuts (cutting_plane.cuts), so it never depends on the sample. Without a best point, the first step leads from
 0 to the sample's minimiser.
 
-A step to the master's minimiser replaces a step of the model that did not lower P. So the passes converge as cutting
-planes with a line search do, even if the sample misleads.
+The model may fall without a limit, if its curvature is wrong. P falls by at most the gap, so the search for the
+model's minimiser ends before a fall by MOST_FALL times the gap. A step to the master's minimiser replaces a step of the
+model that did not lower P. So the passes converge as cutting planes with a line search do, even if the sample misleads.
 
 If W has few entries, a pass also sums the Hessian of the loss of all rows at one point. The model is then corrected by
 half the quadratic form of the difference between this Hessian and the Hessian of the sample. With more entries, the
@@ -57,6 +58,7 @@ STEPS = (0.5, 0.75, 1.0, 1.5, 1.0)  # points of a later step, as multiples of th
 ALL_SHARE = 0.5  # 1/2 |grad P|^2 is reduced to this share of the requested gap if all rows are in memory
 MODEL_SHARE = 0.1  # 1/2 |gradient|^2 of the model is reduced to this share of the requested gap
 GAP_SHARE = 0.001  # or to this share of the current gap
+MOST_FALL = 2.0  # the model may fall by so many times the gap, by which P can fall at most once
 FIRST_SHARE = 0.03  # 1/2 |gradient|^2 of the sample's own problem is reduced to this share of P
 NARROW_TOL, SMALL_BYTES = 1e-5, 16 << 20  # a sample is float32 if `tol` is larger, it has more bytes
 WIDE = 1 << 17  # or more weights,
@@ -177,7 +179,7 @@ class Softmax(CutSettings):
     def minimise(self, sample: Sample, state: State) -> F64:
         """Return the minimiser of the model, (width,), or of the sample's own problem if there is no best point.
 
-        If the numbers are too large for both, return the minimiser of the master problem.
+        If there is no step towards it, or if the numbers are too large, return the minimiser of the master problem.
         """
         start, is_all = self.shape(state.best_w), sample.n_rows == state.n_rows
         if not len(state.slope) or not len(state.curvature) or is_all:
@@ -189,7 +191,7 @@ class Softmax(CutSettings):
             found = self._step_from(sample, state, start)
         # The loss does not depend on the mean over the classes, which is 0 at the optimum.
         flat: F64 = (found - np.mean(found, axis=0)).ravel()
-        return flat if np.isfinite(flat).all() else state.master_w
+        return flat if np.isfinite(flat).all() and np.any(found != start) else state.master_w
 
     def _step_from(self, sample: Sample, state: State, start: F64) -> F64:
         """Return the minimiser of the model at the best point.
@@ -198,6 +200,7 @@ class Softmax(CutSettings):
         """
         wanted = max(MODEL_SHARE * self.tol * state.objective, GAP_SHARE * (state.objective - state.lower_bound))
         scores, is_summed = sample.score(start), start.size <= MOST_CURVED
+        most = MOST_FALL * (state.objective - state.lower_bound)
         point, is_exact = sample.look(scores), is_summed and np.array_equal(state.curved_at, state.best_w)
         A, n_counted = sample.sum_classes(point.shares)
         own = lbfgs.find_share(n_counted, start.shape[1]) if is_exact or not is_summed else 0.0
@@ -220,7 +223,7 @@ class Softmax(CutSettings):
             return A @ (U * B if B.ndim == 1 else U @ B)
 
         def step(gradient: F64) -> F64:
-            model = lbfgs.Model(self.shape(gradient) - known, start, bend, solve)
+            model = lbfgs.Model(self.shape(gradient) - known, start, bend, solve, most)
             return (minimise(shrunk, model, start, wanted, scores=scores) - start).ravel()
 
         gradient, secants = state.best_w + state.slope, list(zip(state.moves, state.changes, strict=True))
@@ -237,13 +240,6 @@ class Softmax(CutSettings):
         curved = (W[0].size, W[0].size) if W[0].size <= MOST_CURVED else (n_classes, n_classes + 2 * width)
         start = partial(start_totals, W.shape, curved if len(points) > CURVED_AT else (0, 0))
         return Scan(start, add_points, add, (W, np.array(self.class_costs), self.bias_feature))
-
-    def read(self, state: State, points: F64, found: SoftmaxTotals) -> tuple[State, RowSums]:
-        """Return the state with the sums of the curvature that the scan found, and the cuts at the points."""
-        if len(found.curvature) and np.isfinite(found.curvature).all():
-            state = replace(state, curved_at=points[CURVED_AT], curvature=found.curvature)
-        vectors = -found.gradients.reshape(points.shape)
-        return state, RowSums(vectors, found.costs, np.full(len(points), state.total_cost))
 
     def take_rounding(self, state: State, answers: Sequence[Any]) -> State:
         """Return the state with the magnitudes, which are the last answer in the first pass.
@@ -273,9 +269,8 @@ class DrawnRows:
         own, weighed = self.settings, rows.weigh(self.n_rows / rows.n_rows)
         is_small = weighed.nbytes <= SMALL_BYTES and len(own.class_costs) * rows.X.shape[1] <= WIDE
         dtype = np.float64 if own.needs_float64 or is_small else np.float32
-        sample = Sample(weighed, np.array(own.class_costs), own.bias_feature, own.threads, dtype)
-        sample.held = find_first_rows(rows, self.rows)
-        return sample
+        costs, held = np.array(own.class_costs), find_first_rows(rows, self.rows)
+        return Sample(weighed, costs, own.bias_feature, own.threads, dtype, held)
 
 
 class SoftmaxSearch:
@@ -283,13 +278,13 @@ class SoftmaxSearch:
 
     def evaluate(self, settings: Softmax, sample: Sample, state: State, W: F64) -> Evaluation:
         """Compute P, the cuts and the sums of the curvature in one pass."""
-        costs = np.array(settings.class_costs)
-        looks = [
-            settings.look_at(W),
-            *cuts.look_for_rounding(state, None, costs, settings.bias_feature, len(costs)),
-        ]
+        costs, looks = np.array(settings.class_costs), [settings.look_at(W)]
+        looks += cuts.look_for_rounding(state, None, costs, settings.bias_feature, len(costs))
         found, *others = yield All([replace(look, held=sample.held) for look in looks])
-        state, new = settings.read(settings.take_rounding(state, others), W, found)
+        state = settings.take_rounding(state, others)
+        if len(found.curvature) and np.isfinite(found.curvature).all():
+            state = replace(state, curved_at=W[CURVED_AT], curvature=found.curvature)
+        new = RowSums(-found.gradients.reshape(W.shape), found.costs, np.full(len(W), state.total_cost))
         return take_best(state, W, settings.find_steps(sample, state), found, new), found.losses, new, 1
 
 

@@ -101,6 +101,18 @@ def test_a_model_that_is_not_convex_ends_early() -> None:
     assert result.passes <= 25  # 500 steps in memory lead so far away that 150 passes do not suffice
 
 
+@pytest.mark.parametrize("tol", [1e-3, 1e-8])
+def test_heavy_tailed_rows_in_memory_take_few_passes(tol: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With few secants, or where F can only fall by its rounding, L-BFGS would end far from the minimiser."""
+    for module in ("lbfgs", "solver"):
+        monkeypatch.setattr(f"streamsvm.solvers.softmax.{module}.MOST_CURVED", 0)
+    problem = make_classes(2, n=1000, d=6, n_classes=9)
+    heavy = replace(problem, X=problem.X * np.random.default_rng(0).pareto(0.7, (1000, 1)))
+    result = train(heavy.in_memory(), replace(OPTIONS, C=1e4, tol=tol, options={"intercept_scaling": 100.0}))
+    assert result.status == "converged"
+    assert result.passes <= 2
+
+
 def test_vectors_of_many_weights_are_planned(monkeypatch: pytest.MonkeyPatch) -> None:
     """The rest of what is planned is small here: scores and rows of few rows, and few cuts.
 
