@@ -8,14 +8,15 @@ A scheduler and two workers are processes of their own, and so is `streamsvm tra
     pause       a worker is stopped for two seconds (SIGSTOP)
     freeze      a worker is stopped for good; the scheduler gives it up after WORKER_TTL
     terminate   a worker is asked to end (SIGTERM), as before a preemption
-    lifetime    workers end by themselves after two to six seconds (`dask worker --lifetime`)
+    lifetime    workers end by themselves after two to six seconds, or less (`dask worker --lifetime`)
     join        a worker joins, until there are four; then two of them leave
     lose-all    all workers are killed, and others come a second later
     scheduler   the scheduler is killed: the run ends with a message, and goes on with --resume on another cluster
 
 Where a worker has gone another one joins. Runs are repeated until each pair of fault and solver has met with so many
-faults. What comes out has to have the bits of an undisturbed run on threads. A run that makes no step for HANG_SECONDS
-is counted as a hang. The exit status is 1 if anything was wrong.
+faults. After a run that ended before its fault came, the lives of workers and of the scheduler are shorter. It is wrong
+if a pair takes more than MOST_RUNS runs for each fault. What comes out has to have the bits of an undisturbed run on
+threads. A run that makes no step for HANG_SECONDS is counted as a hang. The exit status is 1 if anything was wrong.
 """
 
 from __future__ import annotations
@@ -48,11 +49,12 @@ from tests.faults.instants import keep_every
 HANG_SECONDS = 180.0
 MOST_FAULTS = 4  # in a run: with a fault in every pass a run would take minutes
 MOST_WRONG = 3  # runs of a fault and a solver that go wrong, until it is given up
+MOST_RUNS = 25  # for each fault
 WORKER_TTL = "4 s"
 LISTEN = ("--host", "127.0.0.1", "--no-dashboard", "--dashboard-address", "127.0.0.1:0")
 EMPTY_SECONDS = 1.0  # that a cluster is without workers
 PAUSED_SECONDS = 2.0
-SHORT_LIFE = ("--lifetime", "4 s", "--lifetime-stagger", "2 s")
+LIFE_SECONDS, SHORTER = 4.0, 0.7  # how long a worker lives, give or take a half; the share after a run without a fault
 
 
 def fork_command(main: Callable[..., object], arguments: Sequence[str], log: Path) -> int:
@@ -157,25 +159,30 @@ def watch(process: Forked, out: Path) -> Iterator[float]:
         time.sleep(0.01)
 
 
+def live_for(seconds: float) -> tuple[str, ...]:
+    """Return the arguments of a worker that ends by itself after about so many seconds."""
+    return "--lifetime", f"{seconds} s", "--lifetime-stagger", f"{seconds / 2} s"
+
+
 def disturb(process: Forked, out: Path, fault: str, cluster: Cluster, rng: random.Random) -> int:
     """Let faults happen until the training ends; return how many. TimeoutError if it makes no more steps."""
-    struck, next_strike = 0, float("inf")
+    struck, next_strike, short = 0, float("inf"), cluster.more
     for now in watch(process, out):
         if next_strike == float("inf") and (out / "settings.json").exists():
             next_strike = now + rng.uniform(0.0, 1.0)
         if fault == "lifetime":
             struck += cluster.keep(2)
-            cluster.more = SHORT_LIFE if struck < MOST_FAULTS else ()
+            cluster.more = short if struck < MOST_FAULTS else ()
         elif now >= next_strike and struck < MOST_FAULTS:
             struck, next_strike = struck + strike(fault, cluster, rng), now + rng.uniform(0.5, 1.5)
     return struck
 
 
-def lose_scheduler(process: Forked, out: Path, cluster: Cluster, rng: random.Random) -> bool:
+def lose_scheduler(process: Forked, out: Path, cluster: Cluster, rng: random.Random, life: float) -> bool:
     """Kill the scheduler while the training is under way; return whether the training has ended by it, as it should."""
     while not (out / "settings.json").exists() and not process.has_ended():
         time.sleep(0.01)
-    time.sleep(rng.uniform(0.0, 3.0))
+    time.sleep(rng.uniform(0.0, life))
     os.kill(cluster.scheduler, signal.SIGKILL)
     for _ in watch(process, out):
         pass
@@ -188,15 +195,15 @@ def lose_scheduler(process: Forked, out: Path, cluster: Cluster, rng: random.Ran
     return True
 
 
-def train_disturbed(case: Case, fault: str, work: Path, rng: random.Random) -> int:
+def train_disturbed(case: Case, fault: str, work: Path, rng: random.Random, life: float) -> int:
     """Train once on a cluster with faults; return how many there were. ValueError and TimeoutError if it goes wrong."""
-    out, told, cluster = work / "run", work / "told", Cluster(work, SHORT_LIFE if fault == "lifetime" else ())
+    out, told, cluster = work / "run", work / "told", Cluster(work, live_for(life) if fault == "lifetime" else ())
     shutil.rmtree(out, ignore_errors=True)
     command = ["train", work / case.data, "--out", out, "--memory", "1GB", *case.arguments]
     try:
         process = fork([*command, "--scheduler", cluster.address], told)
         if fault == "scheduler":
-            struck = int(lose_scheduler(process, out, cluster, rng))
+            struck = int(lose_scheduler(process, out, cluster, rng, life))
             cluster.close()
             cluster = Cluster(work)
             process = fork([*command, "--resume", "--scheduler", cluster.address], told)
@@ -216,12 +223,16 @@ def train_disturbed(case: Case, fault: str, work: Path, rng: random.Random) -> i
 def study(case: Case, fault: str, times: int, work: Path, seed: int) -> bool:
     """Train until so many faults have happened; print a row. Return whether all was well."""
     rng, struck, runs, wrong = random.Random(f"{seed} {case.name} {fault}"), 0, 0, list[str]()
-    while struck < times and len(wrong) < MOST_WRONG:
+    life = LIFE_SECONDS
+    while struck < times and len(wrong) < MOST_WRONG and runs < MOST_RUNS * times:
         runs += 1
         try:
-            struck += train_disturbed(case, fault, work, rng)
+            now = train_disturbed(case, fault, work, rng, life)
+            struck, life = struck + now, life if now else SHORTER * life
         except (ValueError, TimeoutError) as error:
             wrong.append(" ".join(str(error).split()) or "a hang")
+    if struck < times and not wrong:
+        wrong.append("too few faults")
     same = "yes" if not wrong else f"no: {'; '.join(wrong)}"
     print(f"| {fault} | {case.name} | {struck} | {runs} | {same} |", flush=True)
     return not wrong
