@@ -31,7 +31,7 @@ class Bracket:
 
 
 def each_step(source: ArrayDataset, solver: Requests, engine: Engine | None = None) -> Iterator[Step]:
-    """The steps of a solver, of which no one but the caller keeps an earlier one."""
+    """Yield the steps of a solver, without keeping earlier ones."""
     engine, request = engine or SerialEngine(source), next(solver)
     while True:
         if not isinstance(request, Step):

@@ -172,14 +172,8 @@ def run_features(options: argparse.Namespace) -> int:
 
 
 PARTS = ("train", "held_out")
-PREDICTED = (
-    "overwrite",
-    "probabilities",
-    "row_numbers",
-    "scheduler",
-    "top",
-    "unknown_features",
-)  # the options passed on unchanged
+# The options that are passed on unchanged.
+PREDICTED = ("overwrite", "probabilities", "row_numbers", "scheduler", "top", "unknown_features")
 
 
 def run_predict(options: argparse.Namespace) -> int:

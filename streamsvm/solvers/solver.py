@@ -25,13 +25,8 @@ from streamsvm.system.machine import default_budget_bytes
 
 ONE_TRAINING = "scratch can hold the rows of only one training of two classes; remove the option scratch"
 LEAST_ROWS = 1000  # Fewer resident rows do not help, unless the data have no more rows.
-IN_TURN = (
-    "totals_bytes",
-    "walk_bytes",
-    "gathered_bytes",
-    "by_row_bytes",
-    "state_bytes",
-)  # only one solver needs these at a time
+# Only one solver needs these at a time.
+IN_TURN = ("totals_bytes", "walk_bytes", "gathered_bytes", "by_row_bytes", "state_bytes")
 TakeRows = Callable[[I64], Rows]
 
 

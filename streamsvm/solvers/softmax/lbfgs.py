@@ -4,16 +4,16 @@
 
 Scores and gradients are matrix products over the rows. They only choose points, so they are float32 if there are many
 rows. L-BFGS starts from a multiple of an approximation of the Hessian H. Unless the model gives one, it is computed at
-steps 1, 2, 3, 5, 9, .. A small H is summed over some rows. A large one is approximated by I + A x B, of which only A is
-computed again:
+steps 1, 2, 3, 5, 9, .. A small H is summed over some rows. A large H is approximated by I + A x B with
 
     A = sum_i C_i (diag p_i - p_i p_i'),      B = the mean of x_i x_i', weighted by C_i (1 - |p_i|^2)
 
-which is H if the probabilities do not depend on the features. A and B have fewer entries than H, so a sample that is
-too small for H still determines them. If they do depend, the rows x_i are split into p_i.M, with the least-squares fit
-M of the rows of all data by their probabilities, and the rest. The model keeps the shares f and s of the sample's own
-Hessian of the two parts, by the rows sqrt(f) p_i.M + sqrt(s) (x_i - p_i.M). A x B replaces the remainder: its B is
-1 - f times the B of the rows p_i.M, plus 1 - s times the B of the rest. The fit takes only K (K + d+1) sums.
+B is computed only once. I + A x B is H if the probabilities do not depend on the features. A and B have fewer entries
+than H, so a sample that is too small for H still determines them. If the probabilities do depend on the features, the
+rows x_i are split into p_i.M, with the least-squares fit M of the rows of all data by their probabilities, and the
+rest. The model keeps the shares f and s of the sample's own Hessian of the two parts, by the rows
+sqrt(f) p_i.M + sqrt(s) (x_i - p_i.M). A x B replaces the remainder: its B is 1 - f times the B of the rows p_i.M, plus
+1 - s times the B of the rest. The fit takes only K (K + d+1) sums.
 
 Sources: Nocedal & Wright 2006, "Numerical Optimization", Algorithms 7.4 and 7.5 (L-BFGS); Martens & Grosse 2015,
 "Optimizing neural networks with Kronecker-factored approximate curvature", ICML (A x B).

@@ -14,7 +14,7 @@ from streamsvm.data.store.dataset import Dataset
 from streamsvm.options import TrainOptions
 from streamsvm.runs.train import train
 from streamsvm.solvers.set_up import set_up
-from streamsvm.solvers.softmax import lbfgs, setup
+from streamsvm.solvers.softmax import lbfgs, setup, solver
 from streamsvm.solvers.softmax.setup import LEAST_TOTALS
 from tests.class_problems import ClassProblem, make_classes, measure_driver
 from tests.linear_problems import run_steps
@@ -101,6 +101,20 @@ def test_a_model_that_is_not_convex_ends_early() -> None:
     assert result.passes <= 25  # 500 steps in memory lead so far away that 150 passes do not suffice
 
 
+@pytest.mark.parametrize(("seed", "d", "C"), [(4, 47, 750.0), (13, 43, 100.0)])
+def test_a_model_falls_no_farther_than_the_objective_can(
+    seed: int, d: int, C: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without an end of its fall, a model of few rows leads to points that cost about twice as many passes."""
+    for module in ("lbfgs", "solver"):
+        monkeypatch.setattr(f"streamsvm.solvers.softmax.{module}.MOST_CURVED", 0)
+    source, passes = make_classes(seed, n=160, d=d, n_classes=7).in_memory(), []
+    for most in (solver.MOST_FALL, np.inf):
+        monkeypatch.setattr("streamsvm.solvers.softmax.solver.MOST_FALL", most)
+        passes.append(train(source, replace(OPTIONS, C=C, tol=1e-6, resident_rows=16)).passes)
+    assert passes[0] < 0.7 * passes[1]
+
+
 @pytest.mark.parametrize("tol", [1e-3, 1e-8])
 def test_heavy_tailed_rows_in_memory_take_few_passes(tol: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """With few secants, or where F can only fall by its rounding, L-BFGS would end far from the minimiser."""
@@ -122,9 +136,9 @@ def test_vectors_of_many_weights_are_planned(monkeypatch: pytest.MonkeyPatch) ->
         monkeypatch.setattr(module, "PART_ROWS", 32)
     monkeypatch.setattr(setup, "LEAST_CUTS", 4)
     monkeypatch.setattr(setup, "CUTS_BYTES", 1)
-    solver, peak, planned = measure_driver(replace(OPTIONS, resident_rows="80%"), 200, 3000, 80, 6, LEAST_TOTALS)
+    fit, peak, planned = measure_driver(replace(OPTIONS, resident_rows="80%"), 200, 3000, 80, 6, LEAST_TOTALS)
     vector = 8 * 80 * 3001
-    unused = (4 << 20) + solver.memory(1).shared_bytes
+    unused = (4 << 20) + fit.memory(1).shared_bytes
     assert planned - unused - 12 * vector < peak <= planned - unused
 
 
