@@ -347,10 +347,12 @@ class AnyLoss(CutSettings):
 
     def choose_points(self, sample: Sample | None, state: AnyLossState) -> tuple[AnyLossState, F64]:
         """See `solve_any_loss`. If the sample suggests no points, they lie on the way to the master's minimiser."""
-        state, points = (state, ()) if sample is None else choose_points(self, sample, state)
-        if len(points):
-            return state, points
-        return state, state.best_w + np.outer(ANY_LOSS_STEPS, state.master_w - state.best_w)
+        points = np.empty((0, len(state.best_w)))
+        if sample is not None:
+            state, points = choose_points(self, sample, state)
+        if not len(points):
+            points = state.best_w + np.outer(ANY_LOSS_STEPS, state.master_w - state.best_w)
+        return state, points
 
 
 @dataclass(frozen=True, kw_only=True)
