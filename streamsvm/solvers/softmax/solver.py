@@ -191,7 +191,7 @@ class Softmax(CutSettings):
             found = self._step_from(sample, state, start)
         # The loss does not depend on the mean over the classes, which is 0 at the optimum.
         flat: F64 = (found - np.mean(found, axis=0)).ravel()
-        return flat if np.isfinite(flat).all() and np.any(found != start) else state.master_w
+        return flat if np.isfinite(flat).all() and np.any(found.ravel() != state.best_w) else state.master_w
 
     def _step_from(self, sample: Sample, state: State, start: F64) -> F64:
         """Return the minimiser of the model at the best point.

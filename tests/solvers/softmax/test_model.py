@@ -25,7 +25,7 @@ from streamsvm.solvers.softmax.lbfgs import (
     weigh,
 )
 from streamsvm.solvers.softmax.setup import PART_SCORES, SCORES
-from streamsvm.solvers.softmax.solver import add_points, start_totals
+from streamsvm.solvers.softmax.solver import DrawnRows, Softmax, State, add_points, start_totals
 from tests.class_problems import make_classes
 
 PROBLEM = make_classes(3, n=400, d=6, n_classes=4)
@@ -163,6 +163,16 @@ def test_a_pass_sums_the_product_of_the_hessian_with_the_weights() -> None:
         add_points(totals[-1], rows, np.tile((1.0 + by) * W, (3, 1, 1)), costs, BIAS)
     expected = (totals[2].gradients[0] - totals[1].gradients[0]) / (2.0 * step)
     np.testing.assert_allclose(totals[0].curvature[:, -7:], expected, rtol=1e-6, atol=1e-6)
+
+
+def test_a_start_that_is_good_enough_for_the_sample_is_the_first_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each row stands eight times in the sample, so one row in eight gives the same minimiser."""
+    monkeypatch.setattr(lbfgs, "PART_ROWS", 64)
+    rows = Rows(0, np.repeat(PROBLEM.X.astype(np.float32), 8, axis=0), np.repeat(PROBLEM.y, 8))
+    settings = Softmax(class_costs=(1.0,) * 4, resident_rows=rows.n_rows)
+    sample = DrawnRows(settings, np.arange(rows.n_rows), 2 * rows.n_rows).hold(rows)
+    found = settings.minimise(sample, replace(State.at_zero(4 * 7), n_rows=2 * rows.n_rows))
+    assert sample.look(sample.score(settings.shape(found))).loss < sample.look(sample.score(np.zeros((4, 7)))).loss
 
 
 def test_secants_are_met_exactly() -> None:
