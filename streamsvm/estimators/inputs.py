@@ -275,7 +275,8 @@ def validate(estimator: Any, X: Any, y: Any = "no_validation", *, reset: bool) -
     kinds = [np.float32, np.float64]
     y = arrays.to_numpy(y) if isinstance(y, np.ndarray) else y
     try:
-        checked = validate_data(estimator, X, y, reset=reset, accept_sparse="csr", dtype=kinds, **targets)
+        with np.errstate(invalid="ignore"):  # of a sum of X that overflows; scikit-learn then checks each value
+            checked = validate_data(estimator, X, y, reset=reset, accept_sparse="csr", dtype=kinds, **targets)
     except (ValueError, TypeError) as error:
         if arrays.comes_from(X, "pandas", "polars") and (texts := list_texts(X)):
             gaps = X.isna() if arrays.comes_from(X, "pandas") else X.null_count()

@@ -98,6 +98,7 @@ def factorise(M: F64) -> tuple[F64, F64 | None]:
     return M, None
 
 
+@np.errstate(invalid="ignore")  # a matrix that is not finite has no factor
 def _factorise_raised(M: F64, ridge: float) -> tuple[F64, F64 | None]:
     raised = M + np.diag(ridge * np.diagonal(M))
     return raised, find_factor(raised)

@@ -27,12 +27,15 @@ from streamsvm.solvers.options import read_options
 from streamsvm.solvers.registry import AUTO, SOLVERS, SolverRecord, can_solve, find_first, find_solver
 from streamsvm.solvers.solver import Budget, Solver, TakeRows, share_memory
 from streamsvm.system import deadline
+from streamsvm.system.budget import SLACK_BYTES
 from streamsvm.system.errors import InputError
+from streamsvm.system.machine import give_back_freed_arrays, resident_bytes
 
 ALL_MODELS = ("cutting-plane", "ranking", "kernel-sums", "smo")  # the groups that score and evaluate any kind of model
 FEATURE_MAPS = "feature-map"  # the group of the feature maps, which have no solver record
 FEATURE_MAP = "streamsvm.solvers.feature_map.setup"
 LAYOUTS = ("dense", "sparse")
+ROUNDED_UP = 5 / 3  # the memory of a process counts as one of the sizes that increase by this factor
 
 
 def compile_all(groups: Sequence[str], is_sparse: bool | None = None) -> None:
@@ -164,8 +167,8 @@ def _set_up(source: RowSource, options: TrainOptions, keep_dual: bool, n_fits: i
     if record is not chosen:
         options = replace(options, resident_rows=None)
     own, options = read_options(record.options, options.options, record.name), replace(options, solver=record.name)
-    C, memory_bytes = float(options.C), Budget.of(options).total_bytes  # compiled functions take no int over 64 bits
-    options = replace(options, C=C, memory_bytes=memory_bytes)
+    memory_bytes = max(1, Budget.of(options).total_bytes - _count_own_bytes(record) // n_fits)
+    options = replace(options, C=float(options.C), memory_bytes=memory_bytes)  # compiled functions take no large int
     check_costs(source, options)
     way = choose_multi_class(record, options)
     _refuse_unfit(record, options)
@@ -198,6 +201,19 @@ def _set_up(source: RowSource, options: TrainOptions, keep_dual: bool, n_fits: i
     if record.kernels == ("linear",):  # The model is then linear, with weights and a bias for each problem.
         solver.model_bytes = 8 * (source.n_features + 1) * n_problems
     return solver
+
+
+def _count_own_bytes(record: SolverRecord) -> int:
+    """Return the bytes that this process holds in addition to those that the solver's record expects.
+
+    These are often the user's own data. What the record expects is multiplied until it is enough. The result must not
+    be exact: it decides how many rows are held, and two runs of a program must hold the same rows.
+    """
+    give_back_freed_arrays()
+    held, enough = resident_bytes() + SLACK_BYTES, record.process_bytes
+    while 0 < enough < held:
+        enough = round(ROUNDED_UP * enough)
+    return enough - record.process_bytes
 
 
 def settle_task(source: RowSource, options: TrainOptions) -> TrainOptions:

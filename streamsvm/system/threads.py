@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from contextvars import copy_context
 from functools import lru_cache
 from typing import TypeVar
 
@@ -15,8 +16,14 @@ Result = TypeVar("Result")
 
 
 def map_on_threads(work: Callable[[Item], Result], items: Sequence[Item], threads: int) -> list[Result]:
-    """Return work(item) for each item, in order, computed on up to this many threads."""
-    return list(map(work, items) if threads == 1 or len(items) < 2 else _open_pool(threads).map(work, items))
+    """Return work(item) for each item, in order, computed on up to this many threads.
+
+    Each thread gets the context of the caller, which includes the time limit and NumPy's handling of overflow.
+    """
+    if threads == 1 or len(items) < 2:
+        return list(map(work, items))
+    contexts = [copy_context() for _ in items]
+    return list(_open_pool(threads).map(lambda context, item: context.run(work, item), contexts, items))
 
 
 @lru_cache(maxsize=1)

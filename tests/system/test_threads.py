@@ -6,9 +6,10 @@ import threading
 from collections.abc import Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
 import pytest
 
-from streamsvm.system.threads import unjoined_pool, work_ahead
+from streamsvm.system.threads import map_on_threads, unjoined_pool, work_ahead
 
 
 def test_results_come_in_order_though_the_first_is_done_last() -> None:
@@ -83,3 +84,11 @@ def test_a_generator_that_is_closed_does_not_wait_for_the_work_of_its_threads() 
     closed.set()
     assert ended.wait(30)
     assert begun == [0, 1]
+
+
+def test_threads_handle_overflow_as_the_caller_does() -> None:
+    """Warnings are errors here, also in the threads of the pool."""
+    large = [np.full(3, 1e300)] * 2
+    with np.errstate(over="ignore"):
+        squares = map_on_threads(lambda each: each * each, large, 2)
+    assert np.isinf(squares).all()

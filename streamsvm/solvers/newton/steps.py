@@ -144,6 +144,7 @@ def add_totals(totals: Totals, rows: Rows, ends: F64, look: Look) -> None:
     totals.rest.add(own, bent - least, look.bias_feature)
 
 
+@np.errstate(over="ignore")  # totals that are not finite end the run
 def _add_losses(totals: Totals, k: int, rows: Rows, scores: F64, off: F64, loss: SmoothLoss) -> tuple[F64, F64]:
     """Add the losses of step k, and their error bounds; return the magnitudes of the slopes, and the slopes."""
     losses, slopes = loss.measure(rows, scores)
@@ -259,6 +260,7 @@ def take_step(state: State, look: Look, ends: F64, totals: Totals, smooth_share:
     return replace(state, next_w=ends[0] + steps[0] * (ends[1] - ends[0]), reach=0.0)
 
 
+@np.errstate(invalid="ignore")  # a curvature that is not finite has no factor
 def _sum_curvature(totals: Totals, damping: float) -> F64:
     """Return the curvature of P, I + H.
 

@@ -244,6 +244,7 @@ def find_means(fit: F64) -> Any:
     return np.linalg.solve(inner, fit[:, len(fit) :])
 
 
+@np.errstate(over="ignore", invalid="ignore")  # a Hessian that is not finite is not used
 def add_hessian(total: F64, X: Any, shares: Values, costs: Values, bias_feature: float) -> None:
     """Add the rows' Hessians sum_i C_i (diag p_i - p_i p_i') x x_i x_i' to the total, in the type of the shares."""
     for at in range(0, len(shares), CURVED_ROWS):
@@ -318,12 +319,13 @@ def minimise(sample: Sample, model: Model, start: F64, wanted: float, share: flo
     """Return the minimiser (K, d+1) of F, to 1/2 |grad F|^2 <= wanted + share * F.
 
     scores: the scores to start with (None: the scores of the sample's rows at `start`).
-    The search ends early where F is not convex or falls by more than `most` of the model, where rounding leaves no step
-    that descends, or at the deadline.
+    The search ends early where F is not convex, where rounding leaves no step that descends, or at the deadline. A step
+    along which F falls by more than `most` of the model is shortened, and is the last.
     """
     W, scores, axes, secants = start, scores or sample.score(start), None, list[tuple[F64, F64]]()
     point, (own, own_gradient) = sample.look(scores), model.measure(start)
     lowest, rounding = own + point.loss - model.most, ROUNDING * float(np.finfo(sample.dtype).eps)
+    falls_far = False
     for n_steps in range(MOST_STEPS):
         interrupts.check()
         gradient, least, t = point.gradient + own_gradient, own + point.loss, 1.0
@@ -338,15 +340,19 @@ def minimise(sample: Sample, model: Model, start: F64, wanted: float, share: flo
             there = [one + t * move for one, move in zip(scores, moves, strict=True)]
             point, (own, own_gradient) = sample.look(there), model.measure(W + t * step)
             rise, after = own + point.loss - least, float(np.vdot(point.gradient + own_gradient, step))
-            if rise <= LEAST_FALL * t * slope or (rise <= rounding * abs(least) and abs(after) <= FLATTER * abs(slope)):
+            is_flat = rise <= rounding * abs(least) and abs(after) <= FLATTER * abs(slope)
+            if own + point.loss >= lowest and (rise <= LEAST_FALL * t * slope or is_flat):
                 break
+            falls_far |= own + point.loss < lowest
             t /= 2
         if t < SHORTEST or not np.any(step):
             break
         change = point.gradient + own_gradient - gradient
-        if not np.vdot(step, change) > 0.0 or own + point.loss < lowest:
+        if not np.vdot(step, change) > 0.0:
             break
         W, scores = W + t * step, there
+        if falls_far:
+            break
         secants = [*secants, (t * step, change)][-count_secants(W.size) :]
     return W
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.data.rows.source import RowSource, find_largest_tile, plan_groups
+from streamsvm.data.rows.source import RowSource, find_largest_tile
 from streamsvm.losses.softmax import score_bytes
 from streamsvm.numeric.rows import Rows, draw_sample
 from streamsvm.options import TrainOptions, count_driver_threads
@@ -18,12 +18,16 @@ from streamsvm.solvers.cutting_plane.cuts import add_magnitudes, master_bytes, m
 from streamsvm.solvers.cutting_plane.line_search import solve_any_loss
 from streamsvm.solvers.cutting_plane.master import scale_costs, solve_master
 from streamsvm.solvers.cutting_plane.setup import NO_ROWS
+from streamsvm.solvers.many.classes import SLACK_BYTES, THREADS, count_needed_bytes
 from streamsvm.solvers.options import NewtonOptions
 from streamsvm.solvers.softmax.lbfgs import MOST_AXES, MOST_CURVED, PART_ROWS, SECANTS, SUMMED_PARTS, count_secants
-from streamsvm.solvers.softmax.solver import STEPS, WIDE, DrawnRows, Softmax, SoftmaxSearch, State
+from streamsvm.solvers.softmax.solver import STEPS, DrawnRows, Softmax, SoftmaxSearch, State
 from streamsvm.solvers.solver import Budget, FirstSample, Solver
 
-MORE_COPIES = 2  # copies of the sample while it is fetched, besides those that are held
+NARROW_TOL, SMALL_BYTES = 1e-5, 16 << 20  # a sample is float32 if `tol` is larger, it has more bytes
+WIDE = 1 << 17  # or more weights,
+HIGH_COST = 1e4  # and all costs are lower: the curvature of the penalty is 1, which float32 hides at high costs
+MORE_COPIES = 2  # copies of the stored sample while it is fetched, besides those that are held
 LEAST_CUTS, CUTS_BYTES = 16, 128 << 20  # the cuts take about so many bytes, but are at least so many
 ROW_VECTORS = 4  # vectors of 8 bytes for each row of the sample
 SCORES = 6  # numbers for each row of the sample and each class: scores, moves, probabilities
@@ -46,23 +50,34 @@ class SoftmaxSolver(ClassModel, Solver):
         self.width = len(costs) * (source.n_features + 1)
         about: dict[str, Any] = {"bias_feature": own.intercept_scaling, "tol": tol, "seed": options.seed}
         most = min(most_cuts(self.width), max(LEAST_CUTS, CUTS_BYTES // (8 * self.width)))
-        threads = count_driver_threads(options)
-        self.parameters = Softmax(class_costs=costs, resident_rows=1, threads=threads, max_cuts=most, **about)
-        need = self.memory(threads)
-        levels = (len(plan_groups(source)) - 1).bit_length()  # of the tree of sums; one total waits on each of them
-        other = need.driver_bytes + need.shared_bytes + need.walk_bytes + threads * source.stream_bytes()
-        other += (3 * threads + levels) * need.totals_bytes
-        held, scores = self._find_row_bytes()
-        n_rows = budget.count_rows(source.n_rows, options.resident_rows, held + SCORES * scores, other, source.n_rows)
-        self.parameters, self.note = replace(self.parameters, resident_rows=max(1, n_rows)), "" if n_rows else NO_ROWS
+        self.parameters = Softmax(class_costs=costs, resident_rows=1, threads=THREADS, max_cuts=most, **about)
+        self._take_rows(budget, options)
         self.settings = {"task": "multinomial", **told, **about, "resident_rows": self.parameters.resident_rows}
         self.sample = FirstSample(self.parameters.resident_rows, is_held=True)
 
-    def _find_row_bytes(self) -> tuple[int, int]:
-        """Return the bytes of a row of the sample that are held, and the bytes of its scores in a step."""
-        n_classes, row_bytes = len(self.parameters.class_costs), self.source.nbytes // self.source.n_rows
-        is_float64 = self.parameters.needs_float64 or n_classes * self.source.n_features <= WIDE
-        return (3 if is_float64 else 1) * row_bytes + 8 * ROW_VECTORS, (8 if is_float64 else 4) * n_classes
+    def _take_rows(self, budget: Budget, options: TrainOptions) -> None:
+        """Set the number of rows in the sample, their type, and the number of threads that fit into memory."""
+        own, n = self.parameters, self.source.n_rows
+        other_bytes = count_needed_bytes(self.source, self.memory(THREADS)) - SLACK_BYTES  # which the process includes
+        is_wide = own.tol < NARROW_TOL or max(own.class_costs) > HIGH_COST
+        for is_float64 in [True] if is_wide else [False, True]:
+            self.parameters = replace(own, is_float64=is_float64)
+            stored, held, step = self._find_row_bytes()
+            row_bytes = held + max(step, MORE_COPIES * stored)
+            number = budget.count_rows(n, options.resident_rows, row_bytes, other_bytes, n)
+            if number * stored > SMALL_BYTES or self.width > WIDE:
+                break
+        room = max(0, budget.spare_bytes - other_bytes - number * row_bytes)
+        threads = THREADS + room // (PART_SCORES * min(PART_ROWS, n) * step // SCORES)
+        threads = min(threads, count_driver_threads(options))
+        self.parameters = replace(self.parameters, resident_rows=max(1, number), threads=threads)
+        self.note = "" if number else NO_ROWS
+
+    def _find_row_bytes(self) -> tuple[int, int, int]:
+        """Return the bytes of a row of the sample as it is stored, of what is held, and of its scores in a step."""
+        stored = self.source.nbytes // self.source.n_rows
+        copies, size = (3, 8) if self.parameters.is_float64 else (1, 4)
+        return stored, copies * stored + 8 * ROW_VECTORS, SCORES * size * len(self.parameters.class_costs)
 
     def start(self) -> Any:
         """Return the state at W = 0, without cuts, and with a sample."""
@@ -92,14 +107,14 @@ class SoftmaxSolver(ClassModel, Solver):
         is_summed = width <= MOST_CURVED
         curved = 8 * (width**2 if is_summed else K * K + 2 * width)
         points = 8 * (len(STEPS) + 1) * width
-        n, (row_bytes, class_bytes) = self.parameters.resident_rows, self._find_row_bytes()
+        n, (stored, row_bytes, row_step) = self.parameters.resident_rows, self._find_row_bytes()
         held = 8 * (most + HELD_VECTORS) * width + 16 * most**2 + 2 * curved + n * row_bytes
         axes = 8 * (self.source.n_features + 1) ** 2 if self.source.n_features <= MOST_AXES else 0
         step = 8 * (STEP_VECTORS + 2 * count_secants(width)) * width + 4 * PART_ROWS * self.source.n_features
-        step += 5 * axes + (2 + SUMMED_PARTS * is_summed) * curved + SCORES * n * class_bytes
-        step += PART_SCORES * self.parameters.threads * min(PART_ROWS, self.source.n_rows) * class_bytes
+        step += 5 * axes + (2 + SUMMED_PARTS * is_summed) * curved + n * row_step
+        step += PART_SCORES * self.parameters.threads * min(PART_ROWS, self.source.n_rows) * row_step // SCORES
         new = 8 * (most + NEW_VECTORS) * width + 2 * curved + master_bytes(width, most)
-        turn = max(0, max(step, new, MORE_COPIES * n * row_bytes) - LEAST_TOTALS * (points + curved))
+        turn = max(0, max(step, new, MORE_COPIES * n * stored) - LEAST_TOTALS * (points + curved))
         walk = threads * score_bytes(K, find_largest_tile(self.source))
         return MemoryNeed(held + turn, turn, points + curved, 2 * points, walk_bytes=walk)
 

@@ -18,9 +18,10 @@ at several points of this step and makes cuts over all rows there. The lower bou
 over these cuts (cutting_plane.cuts), so it never depends on the sample. Without a best point, the first step leads from
 0 to the sample's minimiser.
 
-The model may fall without a limit, if its curvature is wrong. P falls by at most the gap, so the search for the
-model's minimiser ends before a fall by MOST_FALL times the gap. A step to the master's minimiser replaces a step of the
-model that did not lower P. So the passes converge as cutting planes with a line search do, even if the sample misleads.
+The model may fall without a limit, if its curvature is wrong. P falls by at most the gap. So a step in memory along
+which the model falls by more than MOST_FALL times the gap is shortened, and ends the search for the model's minimiser.
+A step to the master's minimiser replaces a step of the model that did not lower P. So the passes converge as cutting
+planes with a line search do, even if the sample misleads.
 
 If W has few entries, a pass also sums the Hessian of the loss of all rows at one point. The model is then corrected by
 half the quadratic form of the difference between this Hessian and the Hessian of the sample. With more entries, the
@@ -60,9 +61,6 @@ MODEL_SHARE = 0.1  # 1/2 |gradient|^2 of the model is reduced to this share of t
 GAP_SHARE = 0.001  # or to this share of the current gap
 MOST_FALL = 2.0  # the model may fall by so many times the gap, by which P can fall at most once
 FIRST_SHARE = 0.03  # 1/2 |gradient|^2 of the sample's own problem is reduced to this share of P
-NARROW_TOL, SMALL_BYTES = 1e-5, 16 << 20  # a sample is float32 if `tol` is larger, it has more bytes
-WIDE = 1 << 17  # or more weights,
-HIGH_COST = 1e4  # and all costs are lower: the curvature of the penalty is 1, which float32 hides at high costs
 FEW = 8  # the minimiser of one row in FEW is the start for a sample of more than FEW parts
 FIT_ROWS = 0.2  # so many rows for each dimension of the fit give it half of the model; a feature needs 1
 NEAR = 0.1  # the product of the Hessian with W is a secant if W has moved by at most this share of its length since
@@ -133,12 +131,14 @@ class State(CutState):
 class Softmax(CutSettings):
     """The settings of the solver.
 
-    class_costs (K,): C_i of the classes, before sample weights. resident_rows: the size of the sample; seed: its seed.
-    bias_feature: the value of the constant feature. threads: the number of threads of the computations in memory.
+    class_costs (K,): C_i of the classes, before sample weights. resident_rows: the size of the sample; seed: its seed;
+    is_float64: whether its products are float64, not float32. bias_feature: the value of the constant feature. threads:
+    the number of threads of the computations in memory.
     """
 
     class_costs: tuple[float, ...]
     resident_rows: int
+    is_float64: bool = True
     seed: int = 0
     bias_feature: float = 1.0
     threads: int = 1
@@ -147,11 +147,6 @@ class Softmax(CutSettings):
     def shape(self, vectors: F64) -> F64:
         """Return flat vectors (.., width) as matrices (.., K, d+1)."""
         return vectors.reshape(*vectors.shape[:-1], len(self.class_costs), -1)
-
-    @property
-    def needs_float64(self) -> bool:
-        """Whether a sample of any size is float64."""
-        return self.tol < NARROW_TOL or max(self.class_costs) > HIGH_COST
 
     def find_steps(self, sample: Sample, state: State) -> F64:
         """Return the steps to the points of the next pass.
@@ -181,17 +176,24 @@ class Softmax(CutSettings):
 
         If there is no step towards it, or if the numbers are too large, return the minimiser of the master problem.
         """
-        start, is_all = self.shape(state.best_w), sample.n_rows == state.n_rows
-        if not len(state.slope) or not len(state.curvature) or is_all:
-            free = lbfgs.Model(np.zeros_like(start), start)
-            if sample.n_rows > FEW * lbfgs.PART_ROWS and not state.passes:
-                start = minimise(sample.thin(sample.n_rows // FEW)[0], free, start, 0.0, FIRST_SHARE)
-            found = minimise(sample, free, start, 0.0, ALL_SHARE * self.tol if is_all else FIRST_SHARE)
-        else:
-            found = self._step_from(sample, state, start)
+        start = self.shape(state.best_w)
+        try:
+            found = self._find_end(sample, state, start)
+        except np.linalg.LinAlgError:  # LAPACK finds no eigenvalues of matrices that are not finite
+            return state.master_w
         # The loss does not depend on the mean over the classes, which is 0 at the optimum.
         flat: F64 = (found - np.mean(found, axis=0)).ravel()
         return flat if np.isfinite(flat).all() and np.any(found.ravel() != state.best_w) else state.master_w
+
+    def _find_end(self, sample: Sample, state: State, start: F64) -> F64:
+        """Return the minimiser (K, d+1) of the model or, without a best point, of the sample's own problem."""
+        is_all = sample.n_rows == state.n_rows
+        if len(state.slope) and len(state.curvature) and not is_all:
+            return self._step_from(sample, state, start)
+        free = lbfgs.Model(np.zeros_like(start), start)
+        if sample.n_rows > FEW * lbfgs.PART_ROWS and not state.passes:
+            start = minimise(sample.thin(sample.n_rows // FEW)[0], free, start, 0.0, FIRST_SHARE)
+        return minimise(sample, free, start, 0.0, ALL_SHARE * self.tol if is_all else FIRST_SHARE)
 
     def _step_from(self, sample: Sample, state: State, start: F64) -> F64:
         """Return the minimiser of the model at the best point.
@@ -267,8 +269,7 @@ class DrawnRows:
     def hold(self, rows: Rows) -> Sample:
         """Return the sample. Each row's weight counts the rows that it represents."""
         own, weighed = self.settings, rows.weigh(self.n_rows / rows.n_rows)
-        is_small = weighed.nbytes <= SMALL_BYTES and len(own.class_costs) * rows.X.shape[1] <= WIDE
-        dtype = np.float64 if own.needs_float64 or is_small else np.float32
+        dtype = np.float64 if own.is_float64 else np.float32
         costs, held = np.array(own.class_costs), find_first_rows(rows, self.rows)
         return Sample(weighed, costs, own.bias_feature, own.threads, dtype, held)
 

@@ -217,6 +217,16 @@ def test_the_unit_of_the_targets_does_not_matter() -> None:
     assert again.lower_bound == pytest.approx(unit**2 * found.lower_bound, rel=1e-6)
 
 
+@pytest.mark.parametrize("scale", [1e-30, 1e15, 1e21, 1e28])
+@pytest.mark.parametrize("cost", [1e-3, 1e8])
+def test_features_of_any_scale_raise_no_warning(cost: float, scale: float) -> None:
+    """Warnings are errors here, such as those of squares of float32 features that overflow."""
+    problem = make_regression(6)
+    large = replace(problem, X=scale * problem.X, target=problem.target / scale)
+    result = train(large.in_memory(), replace(OPTIONS, loss=LOSSES[0], C=cost, max_passes=20))
+    assert result.lower_bound <= result.objective
+
+
 def test_near_rows_that_do_not_raise_the_bound_are_seldom_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows that repeat twelve points; the same bits are found from any state, also from one saved without `raised`."""
     random = np.random.default_rng(1)

@@ -115,6 +115,24 @@ def test_a_model_falls_no_farther_than_the_objective_can(
     assert passes[0] < 0.7 * passes[1]
 
 
+def test_a_step_that_falls_too_far_is_shortened() -> None:
+    """Early on, the first step in memory falls far. Without any of it, these rows take 20 passes."""
+    random = np.random.default_rng(0)
+    y, centres = random.integers(0, 40, 2000), 0.4 * random.standard_normal((40, 100))
+    problem = ClassProblem(centres[y] + random.standard_normal((2000, 100)), y.astype(np.int32))
+    result = train(problem.in_memory(), replace(OPTIONS, C=0.2, resident_rows="10%"))
+    assert result.status == "converged"
+    assert result.passes <= 15
+
+
+def test_numbers_too_large_for_float32_products_end_without_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The squares of these features overflow, so a matrix of the preconditioner has no eigenvalues."""
+    monkeypatch.setattr("streamsvm.solvers.softmax.setup.SMALL_BYTES", 0)
+    problem = make_classes(3, n=9000, d=20, n_classes=60)
+    large = replace(problem, X=1e30 * problem.X)
+    assert train(large.in_memory(), replace(OPTIONS, max_passes=3)).status == "pass_limit"
+
+
 @pytest.mark.parametrize("tol", [1e-3, 1e-8])
 def test_heavy_tailed_rows_in_memory_take_few_passes(tol: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """With few secants, or where F can only fall by its rounding, L-BFGS would end far from the minimiser."""
