@@ -36,7 +36,7 @@ ALL_MODELS = ("cutting-plane", "ranking", "kernel-sums", "smo")  # the groups th
 FEATURE_MAPS = "feature-map"  # the group of the feature maps, which have no solver record
 FEATURE_MAP = "streamsvm.solvers.feature_map.setup"
 LAYOUTS = ("dense", "sparse")
-ROUNDED_TO = 128 << 20  # the memory that a solver has to give back is a multiple of these bytes
+ROUNDED_TO = 64 << 20  # the memory that a solver has to give back is a multiple of these bytes
 
 
 def compile_all(groups: Sequence[str], is_sparse: bool | None = None) -> None:

@@ -27,10 +27,11 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve
+from scipy.linalg import cho_solve
 
 from streamsvm.losses.classes import read_costs
 from streamsvm.losses.softmax import find_slopes, measure
+from streamsvm.numeric.equations import find_factor
 from streamsvm.numeric.rows import F64, Rows, Values, to_factor
 from streamsvm.system import deadline, interrupts
 from streamsvm.system.threads import map_on_threads
@@ -129,14 +130,8 @@ class Sample:
 
     def sum_hessian(self, shares: list[Values]) -> F64:
         """Return the Hessian of the loss, (width, width)."""
-        width = shares[0].shape[1] * (self.parts[0][0].shape[1] + 1)
-
-        def work(part: Any, p: Values) -> F64:
-            total = np.zeros((width, width))
-            add_hessian(total, part[0], p, part[2], self.bias_feature)
-            return total
-
-        return self._sum(work, shares)
+        shape = (shares[0].shape[1] * (self.parts[0][0].shape[1] + 1),) * 2
+        return self._sum(lambda one, p: add_hessian(np.zeros(shape), one[0], p, one[2], self.bias_feature), shares)
 
     def sum_classes(self, shares: list[Values]) -> tuple[F64, float]:
         """Return the matrix A of the classes, and the number of rows that count for a class."""
@@ -245,8 +240,11 @@ def find_means(fit: F64) -> Any:
 
 
 @np.errstate(over="ignore", invalid="ignore")  # a Hessian that is not finite is not used
-def add_hessian(total: F64, X: Any, shares: Values, costs: Values, bias_feature: float) -> None:
-    """Add the rows' Hessians sum_i C_i (diag p_i - p_i p_i') x x_i x_i' to the total, in the type of the shares."""
+def add_hessian(total: F64, X: Any, shares: Values, costs: Values, bias_feature: float) -> F64:
+    """Add the rows' Hessians sum_i C_i (diag p_i - p_i p_i') x x_i x_i' to the total, in the type of the shares.
+
+    Return the total.
+    """
     for at in range(0, len(shares), CURVED_ROWS):
         part = slice(at, at + CURVED_ROWS)
         p, roots = shares[part], np.sqrt(costs[part])[:, None]
@@ -258,40 +256,34 @@ def add_hessian(total: F64, X: Any, shares: Values, costs: Values, bias_feature:
             own = np.sqrt(p[:, k : k + 1]) * x
             block = slice(k * x.shape[1], (k + 1) * x.shape[1])
             total[block, block] += own.T @ own
+    return total
 
 
 @dataclass(frozen=True)
 class Model:
     """The terms of F besides the loss of the sample.
 
-    bend: the product of E with a direction (None: E is 0). solve: nearly the product of the inverse of I + E plus the
-    Hessian of the loss at the centre (None: unknown). most: the most by which F can fall, unless E is wrong.
+    bend: the product of E with a direction; by default E is 0. solve: nearly the product of the inverse of I + E plus
+    the Hessian of the loss at the centre (None: unknown). most: the most by which F can fall, unless E is wrong.
     """
 
     slope: F64
     centre: F64
-    bend: Solve | None = None
+    bend: Solve = np.zeros_like
     solve: Solve | None = None
     most: float = np.inf
 
     def measure(self, W: F64) -> tuple[float, F64]:
         """Return the terms with 1/2 |W|^2, and their gradient."""
-        value, gradient = np.vdot(W, W) / 2 + np.vdot(self.slope, W), W + self.slope
-        if self.bend is None:
-            return float(value), gradient
-        bent = self.bend(W - self.centre)
-        return float(value + np.vdot(W - self.centre, bent) / 2), gradient + bent
+        moved = W - self.centre
+        bent = self.bend(moved)
+        return float(np.vdot(W, W) / 2 + np.vdot(self.slope, W) + np.vdot(moved, bent) / 2), W + self.slope + bent
 
 
 def factorise(H: F64) -> Solve | None:
     """Return the product of the inverse of I + H with a matrix; None if rounding makes I + H indefinite."""
-    H = H.copy()
-    H.flat[:: len(H) + 1] += 1.0
-    try:
-        factor = cho_factor(H, check_finite=False)
-    except np.linalg.LinAlgError:
-        return None
-    return lambda v: cho_solve(factor, v.ravel(), check_finite=False).reshape(v.shape)
+    factor = find_factor(H + np.eye(len(H)))
+    return None if factor is None else lambda v: cho_solve((factor, False), v.ravel()).reshape(v.shape)
 
 
 def follow_secants(gradient: F64, secants: Sequence[tuple[F64, F64]], step: Callable[[F64], F64]) -> F64:
@@ -345,10 +337,8 @@ def minimise(sample: Sample, model: Model, start: F64, wanted: float, share: flo
                 break
             falls_far |= own + point.loss < lowest
             t /= 2
-        if t < SHORTEST or not np.any(step):
-            break
         change = point.gradient + own_gradient - gradient
-        if not np.vdot(step, change) > 0.0:
+        if t < SHORTEST or not np.vdot(step, change) > 0.0:
             break
         W, scores = W + t * step, there
         if falls_far:

@@ -58,25 +58,25 @@ class SoftmaxSolver(ClassModel, Solver):
     def _take_rows(self, budget: Budget, options: TrainOptions) -> None:
         """Set the number of rows in the sample, their type, and the number of threads that fit into memory."""
         own, n = self.parameters, self.source.n_rows
-        other_bytes = count_needed_bytes(self.source, self.memory(THREADS)) - SLACK_BYTES  # which the process includes
         is_wide = own.tol < NARROW_TOL or max(own.class_costs) > HIGH_COST
-        for is_float64 in [True] if is_wide else [False, True]:
-            self.parameters = replace(own, is_float64=is_float64)
+        for dtype in [np.float64] if is_wide else [np.float32, np.float64]:
+            self.parameters = replace(own, dtype=dtype)
+            other_bytes = count_needed_bytes(self.source, self.memory(THREADS))
+            other_bytes -= SLACK_BYTES  # which the process includes
             stored, held, step = self._find_row_bytes()
             row_bytes = held + max(step, MORE_COPIES * stored)
             number = budget.count_rows(n, options.resident_rows, row_bytes, other_bytes, n)
             if number * stored > SMALL_BYTES or self.width > WIDE:
                 break
-        room = max(0, budget.spare_bytes - other_bytes - number * row_bytes)
-        threads = THREADS + room // (PART_SCORES * min(PART_ROWS, n) * step // SCORES)
-        threads = min(threads, count_driver_threads(options))
+        spare = max(0, budget.spare_bytes - other_bytes - number * row_bytes)
+        threads = min(count_driver_threads(options), THREADS + SCORES * spare // (PART_SCORES * PART_ROWS * step))
         self.parameters = replace(self.parameters, resident_rows=max(1, number), threads=threads)
         self.note = "" if number else NO_ROWS
 
     def _find_row_bytes(self) -> tuple[int, int, int]:
         """Return the bytes of a row of the sample as it is stored, of what is held, and of its scores in a step."""
         stored = self.source.nbytes // self.source.n_rows
-        copies, size = (3, 8) if self.parameters.is_float64 else (1, 4)
+        copies, size = (3, 8) if self.parameters.dtype == np.float64 else (1, 4)
         return stored, copies * stored + 8 * ROW_VECTORS, SCORES * size * len(self.parameters.class_costs)
 
     def start(self) -> Any:

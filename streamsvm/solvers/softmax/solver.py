@@ -37,6 +37,7 @@ machines", ICML (cuts along a line).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from operator import add
@@ -97,14 +98,12 @@ def add_points(totals: SoftmaxTotals, rows: Rows, W: F64, class_costs: F64, bias
             totals.losses[k] += found.loss
             totals.costs[k] += found.entropy
             lbfgs.add_slopes(totals.gradients[k], X, find_slopes(found.shares, tile.codes, own), bias_feature)
-            if k != CURVED_AT or not len(totals.curvature):
-                continue
-            if len(totals.curvature) > len(weights):
+            if k == CURVED_AT and len(totals.curvature) > len(weights):
                 lbfgs.add_hessian(totals.curvature, X, found.shares.astype(np.float32), own, bias_feature)
-                continue
-            fit, product = np.split(totals.curvature, [-weights.shape[1]], axis=1)
-            lbfgs.add_fit(fit, X, found.shares, own, bias_feature)
-            lbfgs.add_slopes(product, X, change_slopes(found.shares, scores, own), bias_feature)
+            elif k == CURVED_AT and len(totals.curvature):
+                fit, product = np.split(totals.curvature, [-weights.shape[1]], axis=1)
+                lbfgs.add_fit(fit, X, found.shares, own, bias_feature)
+                lbfgs.add_slopes(product, X, change_slopes(found.shares, scores, own), bias_feature)
 
 
 @dataclass
@@ -132,13 +131,13 @@ class Softmax(CutSettings):
     """The settings of the solver.
 
     class_costs (K,): C_i of the classes, before sample weights. resident_rows: the size of the sample; seed: its seed;
-    is_float64: whether its products are float64, not float32. bias_feature: the value of the constant feature. threads:
-    the number of threads of the computations in memory.
+    dtype: the type of its products. bias_feature: the value of the constant feature. threads: the number of threads of
+    the computations in memory.
     """
 
     class_costs: tuple[float, ...]
     resident_rows: int
-    is_float64: bool = True
+    dtype: Any = np.float64
     seed: int = 0
     bias_feature: float = 1.0
     threads: int = 1
@@ -163,8 +162,9 @@ class Softmax(CutSettings):
         The lower bound lacks 1/2 |gradient|^2, most of it along directions of high curvature. A cut at a point beside
         the step, against the gradient, shows how the gradient changes in these directions.
         """
-        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-            end = self.minimise(sample, state) if state.stuck % 2 == 0 else state.master_w
+        end = state.master_w
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"), suppress(np.linalg.LinAlgError):
+            end = self.minimise(sample, state) if state.stuck % 2 == 0 else end
         points = state.best_w + self.find_steps(sample, state)[:, None] * (end - state.best_w)
         if len(points) == len(STEPS):
             gradient, size = state.best_w + state.slope, np.max(np.abs(points[-1] - state.best_w))
@@ -174,26 +174,20 @@ class Softmax(CutSettings):
     def minimise(self, sample: Sample, state: State) -> F64:
         """Return the minimiser of the model, (width,), or of the sample's own problem if there is no best point.
 
-        If there is no step towards it, or if the numbers are too large, return the minimiser of the master problem.
+        If there is no step towards it, or if the numbers are too large, return the minimiser of the master problem, or
+        raise LinAlgError if a matrix has no eigenvalues because its entries are not finite.
         """
-        start = self.shape(state.best_w)
-        try:
-            found = self._find_end(sample, state, start)
-        except np.linalg.LinAlgError:  # LAPACK finds no eigenvalues of matrices that are not finite
-            return state.master_w
+        start, is_all = self.shape(state.best_w), sample.n_rows == state.n_rows
+        if not len(state.slope) or not len(state.curvature) or is_all:
+            free = lbfgs.Model(np.zeros_like(start), start)
+            if sample.n_rows > FEW * lbfgs.PART_ROWS and not state.passes:
+                start = minimise(sample.thin(sample.n_rows // FEW)[0], free, start, 0.0, FIRST_SHARE)
+            found = minimise(sample, free, start, 0.0, ALL_SHARE * self.tol if is_all else FIRST_SHARE)
+        else:
+            found = self._step_from(sample, state, start)
         # The loss does not depend on the mean over the classes, which is 0 at the optimum.
         flat: F64 = (found - np.mean(found, axis=0)).ravel()
         return flat if np.isfinite(flat).all() and np.any(found.ravel() != state.best_w) else state.master_w
-
-    def _find_end(self, sample: Sample, state: State, start: F64) -> F64:
-        """Return the minimiser (K, d+1) of the model or, without a best point, of the sample's own problem."""
-        is_all = sample.n_rows == state.n_rows
-        if len(state.slope) and len(state.curvature) and not is_all:
-            return self._step_from(sample, state, start)
-        free = lbfgs.Model(np.zeros_like(start), start)
-        if sample.n_rows > FEW * lbfgs.PART_ROWS and not state.passes:
-            start = minimise(sample.thin(sample.n_rows // FEW)[0], free, start, 0.0, FIRST_SHARE)
-        return minimise(sample, free, start, 0.0, ALL_SHARE * self.tol if is_all else FIRST_SHARE)
 
     def _step_from(self, sample: Sample, state: State, start: F64) -> F64:
         """Return the minimiser of the model at the best point.
@@ -254,8 +248,8 @@ class Softmax(CutSettings):
         n_classes = len(self.class_costs)
         state = cuts.take_magnitudes(state, answers, n_classes)
         state = replace(state, magnitudes=2.0 * state.magnitudes, largest=2.0 * state.largest)
-        total_cost, terms = state.total_cost * (2.0 + float(np.log(n_classes))), state.terms + 2.0 * n_classes + 16.0
-        return replace(state, total_cost=total_cost, terms=terms)
+        total_cost = state.total_cost * (2.0 + float(np.log(n_classes)))
+        return replace(state, total_cost=total_cost, terms=state.terms + 2.0 * n_classes + 16.0)
 
 
 @dataclass(frozen=True)
@@ -269,9 +263,8 @@ class DrawnRows:
     def hold(self, rows: Rows) -> Sample:
         """Return the sample. Each row's weight counts the rows that it represents."""
         own, weighed = self.settings, rows.weigh(self.n_rows / rows.n_rows)
-        dtype = np.float64 if own.is_float64 else np.float32
         costs, held = np.array(own.class_costs), find_first_rows(rows, self.rows)
-        return Sample(weighed, costs, own.bias_feature, own.threads, dtype, held)
+        return Sample(weighed, costs, own.bias_feature, own.threads, own.dtype, held)
 
 
 class SoftmaxSearch:
