@@ -266,14 +266,6 @@ def no_waiting_for_the_disk() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def small_process() -> Iterator[None]:
-    """What this process holds, which grows from test to test, decides no number of rows that a solver holds."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("streamsvm.solvers.set_up.resident_bytes", lambda: 0)
-        yield
-
-
-@pytest.fixture(scope="session", autouse=True)
 def samples_are_done() -> Iterator[None]:
     """A plan tries a sample to the end, and not for some seconds: these are too few on a machine that is busy."""
     with pytest.MonkeyPatch.context() as patch:

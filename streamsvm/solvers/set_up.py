@@ -19,24 +19,21 @@ from streamsvm.models.model import Model
 from streamsvm.numeric.compilation import load_or_compile
 from streamsvm.numeric.rows import I64, CsrRows, Matrix, Rows, compute_scores, make_canonical_rows, take_rows
 from streamsvm.options import TrainOptions, check_costs, check_numbers, count_resident
-from streamsvm.passes import MemoryNeed
 from streamsvm.problems.problem import Problem
 from streamsvm.problems.registry import MULTI_LABEL, MULTINOMIAL, find_kinds, find_problem
-from streamsvm.solvers.many.classes import THREADS, count_needed_bytes, make_one_against_one, make_one_against_rest
+from streamsvm.solvers.many.classes import make_one_against_one, make_one_against_rest
 from streamsvm.solvers.many.transformed import OnTransformedRows
 from streamsvm.solvers.options import read_options
 from streamsvm.solvers.registry import AUTO, SOLVERS, SolverRecord, can_solve, find_first, find_solver
 from streamsvm.solvers.solver import Budget, Solver, TakeRows, share_memory
 from streamsvm.system import deadline
-from streamsvm.system.budget import SLACK_BYTES
 from streamsvm.system.errors import InputError
-from streamsvm.system.machine import give_back_freed_arrays, resident_bytes
 
 ALL_MODELS = ("cutting-plane", "ranking", "kernel-sums", "smo")  # the groups that score and evaluate any kind of model
 FEATURE_MAPS = "feature-map"  # the group of the feature maps, which have no solver record
 FEATURE_MAP = "streamsvm.solvers.feature_map.setup"
 LAYOUTS = ("dense", "sparse")
-ROUNDED_TO = 64 << 20  # the memory that a solver has to give back is a multiple of these bytes
+LIBRARY_BYTES = 96 << 20  # scikit-learn and other libraries, which a process that has rows in memory usually loads
 
 
 def compile_all(groups: Sequence[str], is_sparse: bool | None = None) -> None:
@@ -136,28 +133,7 @@ def set_up(source: RowSource, options: TrainOptions, keep_dual: bool = False, n_
             _refuse_unfit(choose_solver(options), options)
             view = NumberedRows(source)
             return OnKernelMatrix(view, _set_up(view, options, keep_dual))
-        solver = _set_up(source, options, keep_dual, n_fits)
-        fewer_bytes = _count_excess(source, options, solver.memory(THREADS), n_fits)
-        if fewer_bytes:
-            memory_bytes = max(1, Budget.of(options).total_bytes - fewer_bytes)
-            solver = _set_up(source, replace(options, memory_bytes=memory_bytes), keep_dual, n_fits)
-        return solver
-
-
-def _count_excess(source: RowSource, options: TrainOptions, need: MemoryNeed, n_fits: int) -> int:
-    """Return how many bytes less a solver, one of n_fits, must take; 0 if it fits into memory.
-
-    A solver takes too much if this process holds more than the solver expects, such as data of the user's own. The
-    memory of a process differs a little from run to run, and the number of rows that a solver holds must not, so the
-    result is rounded up.
-    """
-    budget = Budget.of(options, choose_solver(options).process_bytes)
-    give_back_freed_arrays()
-    more_bytes = resident_bytes() + SLACK_BYTES - budget.process_bytes
-    needed = more_bytes // n_fits + count_needed_bytes(source, need, n_fits)
-    if not budget.process_bytes or more_bytes <= 0 or needed <= budget.spare_bytes:
-        return 0
-    return -(-more_bytes // ROUNDED_TO) * ROUNDED_TO // n_fits
+        return _set_up(source, options, keep_dual, n_fits)
 
 
 class OnKernelMatrix(OnTransformedRows):
@@ -189,8 +165,9 @@ def _set_up(source: RowSource, options: TrainOptions, keep_dual: bool, n_fits: i
     if record is not chosen:
         options = replace(options, resident_rows=None)
     own, options = read_options(record.options, options.options, record.name), replace(options, solver=record.name)
-    C, memory_bytes = float(options.C), Budget.of(options).total_bytes  # compiled functions take no int over 64 bits
-    options = replace(options, C=C, memory_bytes=memory_bytes)
+    own_bytes = 0 if source.on_disk else source.nbytes + LIBRARY_BYTES  # which all fits share
+    memory_bytes = max(1, Budget.of(options).total_bytes - own_bytes // n_fits)
+    options = replace(options, C=float(options.C), memory_bytes=memory_bytes)  # compiled functions take no large int
     check_costs(source, options)
     way = choose_multi_class(record, options)
     _refuse_unfit(record, options)

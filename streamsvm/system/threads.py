@@ -18,7 +18,7 @@ Result = TypeVar("Result")
 def map_on_threads(work: Callable[[Item], Result], items: Sequence[Item], threads: int) -> list[Result]:
     """Return work(item) for each item, in order, computed on up to this many threads.
 
-    Each thread gets the context of the caller, which includes the time limit and NumPy's handling of overflow.
+    Each call of `work` gets a copy of the caller's context, with the time limit and NumPy's handling of overflow.
     """
     if threads == 1 or len(items) < 2:
         return list(map(work, items))

@@ -63,17 +63,15 @@ def make_source(case: str, d: int, n_classes: int, density: float) -> ArrayDatas
     return ArrayDataset(X, y, np.arange(n_classes))
 
 
-@pytest.mark.parametrize("held", [200 * MIB, 500 * MIB], ids=["command", "large process"])
 @pytest.mark.parametrize(
     ("case", "d", "n_classes", "density"),
     [(case, *shape) for case in CASES for shape in SHAPES if case != "kernel" or shape[1] == 3],
 )
 def test_what_fits_a_lower_limit_fits_a_higher_one(
-    case: str, d: int, n_classes: int, density: float, held: int, monkeypatch: pytest.MonkeyPatch
+    case: str, d: int, n_classes: int, density: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in ("solvers.set_up", "engines.open"):
-        monkeypatch.setattr(f"streamsvm.{module}.resident_bytes", lambda: held)
     source, fits = make_source(case, d, n_classes, density), []
+    monkeypatch.setattr("streamsvm.engines.open.resident_bytes", lambda: 200 * MIB + source.nbytes)
     for limit in LIMITS:
         solver = set_up(source, TrainOptions(**CASES[case], memory_bytes=limit))
         planner = Planner(source, solver.memory, limit, REMEDY)

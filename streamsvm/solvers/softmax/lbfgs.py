@@ -282,8 +282,8 @@ class Model:
 
 def factorise(H: F64) -> Solve | None:
     """Return the product of the inverse of I + H with a matrix; None if rounding makes I + H indefinite."""
-    factor = find_factor(H + np.eye(len(H)))
-    return None if factor is None else lambda v: cho_solve((factor, False), v.ravel()).reshape(v.shape)
+    U = find_factor(H + np.eye(len(H)))
+    return None if U is None else lambda v: cho_solve((U, False), v.ravel(), check_finite=False).reshape(v.shape)
 
 
 def follow_secants(gradient: F64, secants: Sequence[tuple[F64, F64]], step: Callable[[F64], F64]) -> F64:
@@ -312,7 +312,7 @@ def minimise(sample: Sample, model: Model, start: F64, wanted: float, share: flo
 
     scores: the scores to start with (None: the scores of the sample's rows at `start`).
     The search ends early where F is not convex, where rounding leaves no step that descends, or at the deadline. A step
-    along which F falls by more than `most` of the model is shortened, and is the last.
+    that takes F by more than `most` of the model below its start is shortened, and is the last.
     """
     W, scores, axes, secants = start, scores or sample.score(start), None, list[tuple[F64, F64]]()
     point, (own, own_gradient) = sample.look(scores), model.measure(start)

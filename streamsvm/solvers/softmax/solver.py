@@ -18,8 +18,8 @@ at several points of this step and makes cuts over all rows there. The lower bou
 over these cuts (cutting_plane.cuts), so it never depends on the sample. Without a best point, the first step leads from
 0 to the sample's minimiser.
 
-The model may fall without a limit, if its curvature is wrong. P falls by at most the gap. So a step in memory along
-which the model falls by more than MOST_FALL times the gap is shortened, and ends the search for the model's minimiser.
+The model may fall without a limit, if its curvature is wrong. P falls by at most the gap. So a step in memory that
+takes the model by more than MOST_FALL times the gap below its start is shortened, and is the last of the search.
 A step to the master's minimiser replaces a step of the model that did not lower P. So the passes converge as cutting
 planes with a line search do, even if the sample misleads.
 

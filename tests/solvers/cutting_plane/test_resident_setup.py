@@ -129,7 +129,7 @@ def test_arrays_in_memory_are_for_the_ascent() -> None:
         assert (found.settings["acceleration"], found.settings["resident_rows"]) == ("block-ascent", n_rows)
     for other in (
         choose(1_000_000, 100, on_disk=False),
-        choose(100_000, 100, on_disk=False, memory_bytes=600 << 20),
+        choose(100_000, 100, on_disk=False, memory_bytes=736 << 20),
         choose(100_000, 100, on_disk=False, resident_rows="50%"),
         choose(100_000, 100, on_disk=False, options={"acceleration": "one-read"}),
     ):
