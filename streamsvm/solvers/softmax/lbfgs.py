@@ -275,8 +275,7 @@ class Model:
 
     def measure(self, W: F64) -> tuple[float, F64]:
         """Return the terms with 1/2 |W|^2, and their gradient."""
-        moved = W - self.centre
-        bent = self.bend(moved)
+        bent = self.bend(moved := W - self.centre)
         return float(np.vdot(W, W) / 2 + np.vdot(self.slope, W) + np.vdot(moved, bent) / 2), W + self.slope + bent
 
 

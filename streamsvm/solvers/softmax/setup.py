@@ -30,7 +30,7 @@ HIGH_COST = 1e4  # and all costs are lower: the curvature of the penalty is 1, w
 MORE_COPIES = 2  # copies of the stored sample while it is fetched, besides those that are held
 LEAST_CUTS, CUTS_BYTES = 16, 128 << 20  # the cuts take about so many bytes, but are at least so many
 ROW_VECTORS = 4  # vectors of 8 bytes for each row of the sample
-PROCESS_SHARE = 32  # a process in Python may hold more than Budget.process_bytes, by this part of the memory
+SHARE = 32  # a process in Python may hold more than Budget.process_bytes, by this part of the memory
 SCORES = 6  # numbers for each row of the sample and each class: scores, moves, probabilities
 PART_SCORES = 2  # numbers for each row of a part and each class, on each thread: intermediate results
 HELD_VECTORS = 17 + 2 * SECANTS  # vectors of the width of W in the driver during a pass, besides the cuts
@@ -62,14 +62,14 @@ class SoftmaxSolver(ClassModel, Solver):
         is_wide = own.tol < NARROW_TOL or max(own.class_costs) > HIGH_COST
         for dtype in [np.float64] if is_wide else [np.float32, np.float64]:
             self.parameters = replace(own, dtype=dtype)
-            other_bytes = count_needed_bytes(self.source, self.memory(THREADS))
-            other_bytes += budget.total_bytes // PROCESS_SHARE - SLACK_BYTES  # Budget.process_bytes includes the slack
+            # Budget.process_bytes includes the slack.
+            other = count_needed_bytes(self.source, self.memory(THREADS)) + budget.total_bytes // SHARE - SLACK_BYTES
             stored, held, step = self._find_row_bytes()
             row_bytes = held + max(step, MORE_COPIES * stored)
-            number = budget.count_rows(n, options.resident_rows, row_bytes, other_bytes, n)
+            number = budget.count_rows(n, options.resident_rows, row_bytes, other, n)
             if number * stored > SMALL_BYTES or self.width > WIDE:
                 break
-        spare = max(0, budget.spare_bytes - other_bytes - number * row_bytes)
+        spare = max(0, budget.spare_bytes - other - number * row_bytes)
         threads = min(count_driver_threads(options), THREADS + SCORES * spare // (PART_SCORES * PART_ROWS * step))
         self.parameters = replace(self.parameters, resident_rows=max(1, number), threads=threads)
         self.note = "" if number else NO_ROWS

@@ -42,9 +42,11 @@ def settings_of(source: Any, options: TrainOptions) -> Decomposition:
 
 
 def large_source(n: int, d: int = 10) -> ArrayDataset:
-    """Of n rows, which take no memory."""
+    """Of n rows, which take no memory, as rows on disk do."""
     X = np.broadcast_to(np.zeros(1, np.float32), (n, d))
-    return ArrayDataset(X, np.arange(n, dtype=np.int32) % 2, np.array([0, 1]))
+    source = ArrayDataset(X, np.arange(n, dtype=np.int32) % 2, np.array([0, 1]))
+    source.on_disk = True
+    return source
 
 
 @pytest.mark.parametrize("solver", ["smo", "irwls"])
