@@ -33,7 +33,7 @@ ALL_MODELS = ("cutting-plane", "ranking", "kernel-sums", "smo")  # the groups th
 FEATURE_MAPS = "feature-map"  # the group of the feature maps, which have no solver record
 FEATURE_MAP = "streamsvm.solvers.feature_map.setup"
 LAYOUTS = ("dense", "sparse")
-LIBRARY_BYTES = 96 << 20  # scikit-learn and other libraries, which a process that has rows in memory usually loads
+LIBRARY_BYTES = 96 << 20  # of scikit-learn and others, which a process with rows in memory has usually imported
 
 
 def compile_all(groups: Sequence[str], is_sparse: bool | None = None) -> None:
@@ -165,9 +165,9 @@ def _set_up(source: RowSource, options: TrainOptions, keep_dual: bool, n_fits: i
     if record is not chosen:
         options = replace(options, resident_rows=None)
     own, options = read_options(record.options, options.options, record.name), replace(options, solver=record.name)
-    own_bytes = 0 if source.on_disk else source.nbytes + LIBRARY_BYTES  # which all fits share
+    own_bytes = 0 if source.on_disk else source.nbytes + LIBRARY_BYTES  # All fits share the user's own rows.
     memory_bytes = max(1, Budget.of(options).total_bytes - own_bytes // n_fits)
-    options = replace(options, C=float(options.C), memory_bytes=memory_bytes)  # compiled functions take no large int
+    options = replace(options, C=float(options.C), memory_bytes=memory_bytes)  # No int is over 64 bits.
     check_costs(source, options)
     way = choose_multi_class(record, options)
     _refuse_unfit(record, options)

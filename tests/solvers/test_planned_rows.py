@@ -34,7 +34,7 @@ CASES: dict[str, dict[str, Any]] = {
 }
 MIB = 1 << 20
 HOLDS_DATA = """
-import sys, warnings
+import warnings
 import numpy as np
 from streamsvm import LinearSVC, LogisticRegression
 from streamsvm.system.machine import peak_bytes

@@ -26,8 +26,8 @@ planes with a line search do, even if the sample misleads.
 If W has few entries, a pass also sums the Hessian of the loss of all rows at one point. The model is then corrected by
 half the quadratic form of the difference between this Hessian and the Hessian of the sample. With more entries, the
 model is the first Hessian of L-BFGS. Its secants are the last moves of the best point and, first of all, the product of
-the Hessian of all rows with W, which the pass sums. Without it the model would be too stiff along W: most of the
-curvature comes from rows near a border between classes, whose scores vary less than those of other rows.
+the Hessian of all rows with W, which the pass sums. Without it the model would be too stiff along W: rows near a
+border between classes have most of the curvature, and their scores vary less than those of other rows.
 
 Sources: Shamir, Srebro & Zhang 2014, "Communication-efficient distributed optimization using an approximate Newton-type
 method", ICML (the corrected loss); Franc & Sonnenburg 2008, "Optimized cutting plane algorithm for support vector

@@ -220,7 +220,7 @@ def test_the_unit_of_the_targets_does_not_matter() -> None:
 @pytest.mark.parametrize("scale", [1e-30, 1e15, 1e21, 1e28])
 @pytest.mark.parametrize("cost", [1e-3, 1e8])
 def test_features_of_any_scale_raise_no_warning(cost: float, scale: float) -> None:
-    """Warnings are errors here, such as those of squares of float32 features that overflow."""
+    """In tests, warnings are errors. The squares of large float32 features overflow, for example."""
     problem = make_regression(6)
     large = replace(problem, X=scale * problem.X, target=problem.target / scale)
     result = train(large.in_memory(), replace(OPTIONS, loss=LOSSES[0], C=cost, max_passes=20))
